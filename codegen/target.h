@@ -1,0 +1,26 @@
+/* target.h - what the planner and the emitter know of a device, without having one. Rows in targets.def. */
+#ifndef MTC_TARGET_H
+#define MTC_TARGET_H
+#include "../ir/types.h"
+
+typedef enum { DEV_CPU, DEV_CUDA } DeviceKind;
+typedef struct {
+  const char *name;         /* "rtx4090" */
+  const char *title;        /* "RTX 4090" */
+  DeviceKind kind;
+  int sm;                   /* 89; 0 for the CPU */
+  int64_t usable_bytes;     /* of the card; CPU: INT64_MAX */
+  int64_t overhead_bytes;   /* context, modules, streams */
+  int64_t granule_bytes;    /* allocation granularity: 2 MiB on CUDA, 4 KiB on the CPU */
+  int64_t workspace_bytes;  /* of the GEMM library */
+  double copy_gbs;          /* device to device, read + written, GB/s */
+  double tflops[DT_COUNT];  /* achieved by large GEMMs, per compute dtype (DT_F32 without TF32) */
+  double tf32_tflops;
+  double h2d_gbs, d2h_gbs;
+  double launch_us;
+} Target;
+
+int target_count(void);
+const Target *target_at(int i);
+const Target *target_by_name(const char *name); /* NULL when unknown */
+#endif

@@ -1,0 +1,226 @@
+/* plan.h - from a job and a budget to a Plan: fused clusters in order, storage of every value, buffers with lifetimes
+ * and offsets, the byte ledger, the time estimate. Pure: touches no device.
+ *
+ * Stages (passes.def is the table; plan.c the driver):
+ *   train graphs   job_graph -> precision -> chunk -> autodiff -> accumulate -> optimizer     (joint.c ..)
+ *   clusters       simplify -> fuse -> order                                                  (fuse.c ..)
+ *   storage        views, joins, in-place, variables -> storage units                         (storage.c)
+ *   recompute      units + clusters -> RecProblem -> trace                                    (recompute.c)
+ *   assembly       trace -> steps with storages, buffers, lifetimes -> offsets -> Plan        (assemble.c, place.c)
+ *   check          independent proof                                                          (check.c)
+ *   fit            outer choice of micro-batch, chunks and recompute within the budget        (fit.c) */
+#ifndef MTC_PLAN_H
+#define MTC_PLAN_H
+#include "../codegen/target.h"
+#include "../frontend/job.h"
+#include "../ir/graph.h"
+
+/* ---- clusters: units of execution, one kernel launch each (reductions over rows: two) ---- */
+typedef enum {
+  CL_LOOP,          /* emitted loop nest over ELEM, REDUCE and index-map nodes */
+  CL_GEMM,          /* one OP_DOT [+ cast] [+ accumulate into a variable] */
+  CL_ATTENTION,
+  CL_ATTENTION_BWD,
+  CL_SCATTER        /* one OP_SCATTER_ADD [+ accumulate into a variable] */
+} ClusterKind;
+
+/* A LOOP cluster iterates over `space`. Axes 0..outer-1 are rows (parallel), the others columns. Every node inside is of
+ * one level, told by node_axes: which axes of the space its own axes are (its k-th axis is space axis axes[k], ascending):
+ *   element   any axes of the space
+ *   row       rows only: also results of REDUCE over exactly all columns
+ *   column    results of SUM over exactly all rows (needs outer < rank or rank == outer for a full reduction): terminal,
+ *             computed in fixed-order partials [blocks, columns] (workspace) and a second stage
+ * A BROADCAST node inside maps axes only. Other VIEW nodes stand inside only directly on a cluster input (index-mapped
+ * loads, when strides cannot express the view). OP_GATHER's table is a cluster input; its ids may be computed inside.
+ * An ASSIGN inside stores its operand straight into the variable; the same element may be read before in the cluster. */
+typedef struct {
+  int8_t axes[MAX_RANK];
+} AxisMap;
+
+typedef struct {
+  ClusterKind kind;
+  int nnodes;
+  NodeId *nodes;      /* in graph order; includes ASSIGN nodes */
+  AxisMap *node_axes; /* LOOP: per node, of its first result */
+  int nin, nout;
+  ValueId *in;        /* values read from storage, each once: operands of nodes that are not computed inside */
+  ValueId *out;       /* values stored: read outside, results, or assigned */
+  int *out_var;       /* per out: variable that it is assigned to, or -1 */
+  Shape space;        /* LOOP */
+  int outer;
+  bool accumulate;    /* GEMM, SCATTER: out[0] = var + product, in place in out_var[0] */
+  int layer, chunk;
+  Phase phase;
+  int64_t flops, bytes; /* moved once */
+  int64_t ns;           /* by the cost model */
+  int64_t workspace;    /* bytes while it runs */
+  const char *name;     /* "h.3.mlp.gelu": for reports, kernels and traces */
+} Cluster;
+
+typedef struct {
+  Graph *g;
+  Cluster *at; /* in execution order */
+  int n;
+} Clusters;
+
+/* fuse.c: partitions the live nodes of g (a verified graph) and orders the clusters (order.c: weight gradients before data
+ * gradients, chunks one after another, else as the graph stands, anti-dependencies of variables kept). Nodes that are pure
+ * views in storage, leaves (VAR, INPUT) and JOIN belong to no cluster. Cost fields are filled by cost.c. */
+Clusters fuse_graph(Graph *g, Arena *a);
+
+/* ---- training graphs (joint.c) ---- */
+typedef struct {
+  int phase;          /* index in Job.phases */
+  int64_t micro_batch;
+  int chunks;         /* of the loss head; 1 = whole */
+} GraphChoice;
+typedef struct {
+  Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" += */
+  Graph *update;  /* norm, clip, optimizer, non-finite handling: once per step; leaves accumulators zero */
+  Graph *eval;    /* forward without training, metrics += ; NULL when the job has no eval */
+  Graph *sample;  /* logits f32[V] of position SC_POSITION of one sequence; NULL when forward's shape is not [B,T,V] */
+} TrainGraphs;
+/* Adds masters, moments, accumulators, metrics ("metric.loss", "metric.grad_norm", "metric.skipped", "metric.eval",
+ * ..) to job->vars on first use; the same variables for every choice. */
+TrainGraphs train_graphs(const Job *job, Arena *a, const GraphChoice *c);
+
+/* ---- the plan ---- */
+/*               id             text            json */
+#define BUF_CLASSES(X)                                                                             \
+  X(BC_WEIGHTS,     "weights",        "weights")                                                   \
+  X(BC_MASTER,      "master weights", "master")                                                    \
+  X(BC_MOMENTS,     "moments",        "moments")                                                   \
+  X(BC_GRADIENTS,   "gradients",      "gradients")                                                 \
+  X(BC_STATES,      "states",         "states")                                                    \
+  X(BC_SCALARS,     "scalars",        "scalars")                                                   \
+  X(BC_INPUTS,      "inputs",         "inputs")                                                    \
+  X(BC_ACTIVATION,  "activations",    "activations")                                               \
+  X(BC_RECOMPUTED,  "recomputed",     "recomputed")                                                \
+  X(BC_LOGITS,      "logits",         "logits")                                                    \
+  X(BC_TRANSIENT,   "transient",      "transient")                                                 \
+  X(BC_WORKSPACE,   "workspace",      "workspace")
+typedef enum {
+#define X(id, text, json) id,
+  BUF_CLASSES(X)
+#undef X
+  BC_COUNT
+} BufClass;
+const char *buf_class_text(BufClass c);
+const char *buf_class_json(BufClass c);
+
+typedef enum { SPACE_DEVICE, SPACE_HOST } Space;
+
+typedef struct {
+  const char *name;     /* model path of the value */
+  BufClass cls;
+  Space space;
+  int64_t bytes;        /* multiple of PLAN_ALIGN */
+  int64_t offset;       /* in the arena */
+  int program;          /* index in Plan.programs; -1 persistent (variables, inputs) */
+  int first, last;      /* steps of that program between which it is live, inclusive */
+  int var;              /* variable it holds, or -1 */
+  ValueId value;        /* value it was made for, or -1 */
+  Loc loc;
+} PlanBuf;
+enum { PLAN_ALIGN = 512 };
+
+/* Where a value lies: element (i0, i1, ..) at byte offset + sum(ik * stride[k]) * dtype size of buffer buf. */
+typedef struct {
+  int buf;
+  int64_t offset;           /* bytes from the start of the buffer */
+  int64_t stride[MAX_RANK]; /* elements */
+} Storage;
+
+typedef struct {
+  int cluster;       /* in PlanProgram.clusters */
+  bool recomputed;   /* a rebuild */
+  Storage *in, *out; /* parallel to the cluster's in and out */
+  int workspace;     /* buffer or -1 */
+} PlanStep;
+
+typedef struct {
+  const char *name; /* "micro", "update", "eval", "sample" */
+  Clusters clusters;
+  int nsteps;
+  PlanStep *steps;
+  int peak_step;
+  int64_t transient_bytes; /* height of its transient region */
+  int64_t liveness_bytes;  /* lower bound of it */
+  int64_t ns;
+  int ninputs;             /* OP_INPUT nodes */
+  struct {
+    const char *name;
+    ValueId value;
+    Storage at;
+  } *inputs;
+  int nresults;            /* graph results (sample: logits) */
+  struct {
+    const char *name;
+    ValueId value;
+    Storage at;
+  } *results;
+} PlanProgram;
+
+typedef struct {
+  int phase;              /* training phase */
+  int64_t micro_batch, accumulation;
+  int chunks;
+  RecomputeMode recompute;
+  int programs[4];        /* micro, update, eval, sample: index in Plan.programs or -1 */
+  int64_t peak_bytes;     /* of the phase */
+  int64_t step_ns;
+  int64_t recompute_ns;   /* of it, in one micro-batch */
+} PlanPhase;
+
+typedef struct Plan {
+  const Job *job;
+  const Target *target;
+  uint64_t id;            /* hash of all that matters; printed as 8 hex digits */
+  int64_t budget_bytes;   /* as asked for, capped to the card */
+  int64_t overhead_bytes; /* context, modules, streams: not ours but counted */
+  int64_t reserve_bytes;
+  VEC(PlanBuf) bufs;
+  int *var_buf;           /* per variable */
+  VEC(PlanProgram) programs;
+  VEC(PlanPhase) phases;
+  int64_t persistent_bytes;
+  int64_t arena_bytes;    /* persistent + the largest transient region */
+  int64_t peak_bytes;     /* arena + overhead + reserve; <= budget */
+  int64_t floor_bytes;    /* smallest budget that has a plan */
+  VEC(const char *) notes;/* decisions with reasons, for --why: "h.3.gelu: recomputed: frees 4 MiB, costs 0.1 ms" */
+} Plan;
+
+typedef struct {
+  const Target *target;
+  int64_t budget_bytes;    /* INT64_MAX = the whole card */
+  int64_t reserve_bytes;
+  int recompute;           /* RecomputeMode, or -1 = as the model says */
+  int64_t micro_batch;     /* 0 = the planner chooses */
+  int chunks;              /* 0 = the planner chooses */
+  bool check;              /* run check.c on the result */
+} PlanArgs;
+
+/* One candidate of the outer search, kept for "not chosen" and "more budget". */
+typedef struct {
+  int64_t micro_batch;
+  int chunks;
+  int front;               /* index in that graph's recompute front */
+  int64_t peak_bytes, step_ns;
+} Candidate;
+typedef struct {
+  Plan *plan;              /* NULL = infeasible */
+  int64_t floor_bytes;     /* with its parts: */
+  int64_t floor_persistent, floor_transient;
+  VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
+} FitResult;
+FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
+
+/* check.c: proves the plan from its steps, storages and offsets alone: no two live buffers overlap, every read sees the
+ * last write of the value it wants, everything lies inside the arena, peak <= budget. NULL when sound, else a sentence. */
+const char *plan_check(const Plan *p, Arena *a);
+
+/* report.c */
+void plan_report(const FitResult *r, FILE *to, int columns, bool unicode);   /* feasible: the ledger; else E0501's body */
+void plan_report_json(const FitResult *r, FILE *to);
+bool plan_why(const FitResult *r, const char *path, FILE *to);               /* false: no such path */
+#endif

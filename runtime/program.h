@@ -1,0 +1,171 @@
+/* program.h - the executable program: flat, pointer-free, what a .mtx file holds and the runtime replays.
+ *
+ * codegen/ builds it from a Plan; mtx.c writes and reads it; the runtime never sees a graph. Offsets are bytes from the
+ * start of the one arena. */
+#ifndef MTC_PROGRAM_H
+#define MTC_PROGRAM_H
+#include "../ir/types.h"
+
+typedef struct {
+  int64_t offset;            /* bytes in the arena */
+  DType dtype;
+  int rank;
+  int64_t dim[MAX_RANK];
+  int64_t stride[MAX_RANK];  /* elements */
+} Tensor;
+
+/* Commands and their arguments:
+ *   CMD_KERNEL         emitted function `kernel` (index in kernels); tensors: its pointers in order; workspace last if any
+ *   CMD_GEMM           a, b, c: c[M,N] (+)= a[M,K] b[K,N] for each of `batch` strided matrices: see Gemm
+ *   CMD_ATTENTION      q, k, v, [mask], [bias], [seed, step, sample0], o, lse
+ *   CMD_ATTENTION_BWD  q, k, v, o, lse, do, [mask], [bias], [seed, step, sample0], dq, dk, dv, [dbias]
+ *   CMD_SCATTER        ids, rows, out (+)= when accumulate
+ *   CMD_FILL           out: filled with zero bytes */
+typedef enum { CMD_KERNEL, CMD_GEMM, CMD_ATTENTION, CMD_ATTENTION_BWD, CMD_SCATTER, CMD_FILL } CmdKind;
+
+typedef struct {
+  int64_t batch, m, n, k;
+  bool trans_a, trans_b;         /* a is stored [K,M], b [N,K] */
+  int64_t lda, ldb, ldc;         /* elements between rows as stored */
+  int64_t step_a, step_b, step_c; /* elements between matrices of the batch */
+  bool accumulate;               /* c += */
+} Gemm;
+typedef struct {
+  bool causal, has_mask, has_bias, has_drop;
+  double scale, drop;
+  uint64_t key;
+} Attention;
+
+typedef struct {
+  CmdKind kind;
+  int kernel;
+  int ntensors;
+  Tensor *tensors;
+  Gemm gemm;
+  Attention attention;
+  bool accumulate;
+  int64_t workspace_offset, workspace_bytes; /* bytes 0 = none */
+  const char *name;  /* "h.3.attn.q" */
+  const char *where; /* "models/gpt2.mt:17:20" */
+} Cmd;
+
+typedef struct {
+  const char *name; /* "micro", "update", "eval", "sample" */
+  int ncmds;
+  Cmd *cmds;
+  int ninputs;
+  struct {
+    const char *name;
+    Tensor at;
+  } *inputs;
+  int nresults;
+  struct {
+    const char *name;
+    Tensor at;
+  } *results;
+  /* Buffers of the transient region with their last command, for --poison. */
+  int ndeaths;
+  struct {
+    int cmd;          /* dies after it */
+    int64_t offset, bytes;
+  } *deaths;
+} ProgramCode;
+
+typedef enum { /* as VarRole of the graph */
+  PV_PARAM, PV_STATE, PV_MASTER, PV_MOMENT, PV_ACCUM, PV_SCALAR, PV_METRIC, PV_OPT
+} ProgramVarRole;
+typedef struct {
+  const char *path;
+  ProgramVarRole role;
+  Tensor at;
+  bool trainable;
+  int of;               /* -1 */
+  int init_kind;        /* InitKind of the graph */
+  double init_a, init_b;
+  int init_from;
+} ProgramVar;
+
+typedef struct {
+  const char *key;      /* name in a safetensors file */
+  int var;
+  bool transposed;
+} ProgramWeight;
+
+/* One training phase, complete: what the loop needs to know. */
+typedef struct {
+  const char *name;
+  int micro, update, eval, sample;      /* index in programs, -1 none */
+  int64_t micro_batch, accumulation;    /* samples; micro-batches a step */
+  int64_t tokens_per_sample;
+  int64_t steps;                        /* 0: epochs */
+  double epochs;
+  double lr;
+  int sched_kind;                       /* SchedKind of the job */
+  double warmup, final, decay, cycles;
+  bool final_is_lr;
+  int data;                             /* index in data, -1 */
+  bool data_val;
+  double est_step_seconds;
+} ProgramPhase;
+
+typedef struct {
+  const char *name;
+  int kind;             /* DataKind of the job */
+  const char *train, *val, *dtype, *tokenizer;
+  double holdout;
+  bool prompt_loss, shuffle;
+  int too_long;
+} ProgramData;
+
+typedef struct Program {
+  Arena *arena;
+  const char *source;        /* "models/char.mt"; data paths are relative to its folder */
+  const char *model, *preset;
+  const char *target;        /* name of the target table's row */
+  bool cuda;
+  uint64_t plan_id;
+  uint64_t seed;
+  int64_t params;
+  int64_t vocab;             /* bound of token ids, 0 unknown */
+  int64_t arena_bytes, persistent_bytes, peak_bytes, budget_bytes, overhead_bytes, reserve_bytes;
+  int nvars;
+  ProgramVar *vars;
+  int nprograms;
+  ProgramCode *programs;
+  int nphases;
+  ProgramPhase *phases;
+  int ndata;
+  ProgramData *data;
+  int nweights;
+  ProgramWeight *weights;
+  const char *weights_name;
+  const char *init;          /* initial weights or NULL */
+  int eval_data;             /* -1 none */
+  bool eval_val;
+  int64_t eval_every, eval_batches;
+  const char *eval_metric;   /* NULL: the loss */
+  int64_t ckpt_every, ckpt_keep;
+  const char *ckpt_only;
+  const char *target_input;  /* input whose ids are compared with ignore to count valid tokens; NULL: samples count */
+  int64_t ignore;
+  int64_t nonfinite_limit;
+  bool nonfinite_stop;
+  int nkernels;
+  const char **kernel_names;
+  const char *kernel_source; /* C (CPU) or CUDA C++; one translation unit */
+  /* Compiled images: one per architecture ("x86-64:HASH of the CPU's features" for C). */
+  int nimages;
+  struct {
+    const char *arch;
+    const void *data;
+    size_t size;
+  } *images;
+} Program;
+
+/* mtx.c: the file. Layout, checksums and versioning are documented in docs/mtx.md. */
+bool mtx_write(const Program *p, const char *path, const char **why);
+/* NULL with a sentence in *why: truncated, not an .mtx, checksum of section X, version, offset out of range. All
+ * offsets and indices are checked against their bounds, so that a program that was read can be replayed. */
+Program *mtx_read(Arena *a, const char *path, const char **why);
+Program *mtx_read_mem(Arena *a, const void *data, size_t size, const char **why);
+#endif
