@@ -271,8 +271,14 @@ bool parse_bytes(const char *s, int64_t whole, int64_t *bytes) {
     *bytes = strtoll(s, &end, 10);
     return errno == 0;
   }
-  if (strspn(s, "0123456789.") == 0 || s[strspn(s, "0123456789.")] == 'e') return false;
-  double x = strtod(s, &end);
+  char number[32]; /* digits and points only: no hexadecimal, no exponent */
+  size_t n = strspn(s, "0123456789.");
+  if (n >= sizeof number) return false;
+  memcpy(number, s, n);
+  number[n] = 0;
+  double x = strtod(number, &end);
+  if (*end) return false;
+  end = (char *)s + n;
   double unit = !strcmp(end, "%") ? (double)whole / 100 : size_unit(end);
   if (unit <= 0 || x * unit >= 9.2e18) return false;
   *bytes = (int64_t)(x * unit + 0.5);
