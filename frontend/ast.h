@@ -58,6 +58,7 @@ struct Expr {
   bool is_int;      /* NUM without fraction or exponent */
   int dtype;        /* DTYPE; formats of files (u16, u8, i64, f8..) keep their text only and have -1 */
   bool parens;      /* written in parentheses */
+  int depth;        /* levels of expressions below; the parser bounds it, so that walks may recurse */
   Expr *a, *b, *c;  /* operands; callee, base; condition first */
   ExprList items;   /* TUPLE, LIST */
   VEC(Arg) args;    /* CALL */

@@ -184,5 +184,7 @@ bool job_target_input(const Job *j, const char **input, int64_t *ignore);
 /* glob.c: does a selector match a model path (rules of language.md 2.4: `*` any characters, `[*]` any index, {a,b},
  * `op:NAME` matches tag)? */
 bool selector_match(const char *pattern, const char *path, const char *tag);
+/* The same for the path or any layer that holds it: "enc" covers enc.3.attn.q.w. */
+bool selector_covers(const char *pattern, const char *path, const char *tag);
 
 #endif
