@@ -9,6 +9,7 @@ typedef struct {
   const char *title;        /* "RTX 4090" */
   DeviceKind kind;
   int sm;                   /* 89; 0 for the CPU */
+  int units;                /* SMs, or cores that the CPU row assumes */
   int64_t usable_bytes;     /* of the card; CPU: INT64_MAX */
   int64_t overhead_bytes;   /* context, modules, streams */
   int64_t granule_bytes;    /* allocation granularity: 2 MiB on CUDA, 4 KiB on the CPU */
@@ -23,4 +24,11 @@ typedef struct {
 int target_count(void);
 const Target *target_at(int i);
 const Target *target_by_name(const char *name); /* NULL when unknown */
+
+/* Partial sums of a column result over `rows` rows: the first stage of a column reduction makes this many rows of
+ * partials (f32), the second adds them. Fixed by the shape alone, so that sums never depend on the machine. */
+static inline int64_t column_blocks(int64_t rows) {
+  int64_t blocks = ceil_div(rows, 16);
+  return blocks < 64 ? blocks : 64;
+}
 #endif
