@@ -29,6 +29,7 @@ typedef struct {
   int64_t lda, ldb, ldc;         /* elements between rows as stored */
   int64_t step_a, step_b, step_c; /* elements between matrices of the batch */
   bool accumulate;               /* c += */
+  DType product;                 /* what the product is rounded to before it is added or stored */
 } Gemm;
 typedef struct {
   bool causal, has_mask, has_bias, has_drop;
