@@ -1,0 +1,72 @@
+/* test_budgets.c - fifty budgets from the floor to no recompute, at the real shapes of GPT-2 small and of a Llama model:
+ * the peak stays inside, more memory is never slower, the floor plans and the floor less one granule does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "passes/plan.h"
+
+enum { BUDGETS = 50 };
+
+static Job *job_of(Arena *a, const char *path, const char *preset, const char *dim, const char *value) {
+  Diags *d = diags_new(a);
+  JobArgs args = {.path = path, .preset = preset};
+  if (dim) vec_push(a, &args.dims, ((Override){dim, value}));
+  Job *job = elaborate(a, d, &args);
+  if (!job) diag_render(d, stderr, false);
+  assert_non_null(job);
+  return job;
+}
+
+static double seconds_per_token(const Plan *p) {
+  const PlanPhase *ph = &p->phases.at[0];
+  return (double)ph->step_ns / (double)phase_tokens(p->job, ph->phase);
+}
+
+static void sweep(const char *path, const char *preset, const char *dim, const char *value,
+                  const char *target) {
+  Arena *a = arena_new();
+  Job *job = job_of(a, path, preset, dim, value);
+  PlanArgs args = {.target = target_by_name(target), .budget_bytes = INT64_MAX, .recompute = RC_NONE,
+                   .check = true, .reserve_bytes = 256 << 20};
+  FitResult none = plan_fit(job, a, &args);
+  assert_non_null(none.plan);
+  int64_t most = none.plan->peak_bytes;
+  args.recompute = RC_AUTO;
+  FitResult whole = plan_fit(job, a, &args);
+  int64_t floor = whole.floor_bytes, granule = args.target->granule_bytes;
+  assert_true(floor < most);
+
+  double last = 1e30;
+  for (int i = 0; i <= BUDGETS; i++) {
+    args.budget_bytes = floor + (most - floor) * i / BUDGETS;
+    FitResult r = plan_fit(job, a, &args);
+    assert_non_null(r.plan);
+    assert_true(r.plan->peak_bytes <= args.budget_bytes);
+    assert_int_equal(r.floor_bytes, floor);
+    const char *fault = plan_check(r.plan, a);
+    if (fault) fail_msg("budget %d: %s", i, fault);
+    double now = seconds_per_token(r.plan);
+    if (now > last) fail_msg("budget %d is slower than the one before: %.6g > %.6g", i, now, last);
+    last = now;
+  }
+  args.budget_bytes = floor - granule;
+  FitResult under = plan_fit(job, a, &args);
+  assert_null(under.plan);
+  assert_int_equal(under.floor_bytes, floor);
+  arena_free(a);
+}
+
+static void gpt2_small(void **state) {
+  (void)state;
+  sweep(MTC_SOURCE_DIR "/models/gpt2.mt", NULL, NULL, NULL, "rtx4090");
+}
+static void llama_shape(void **state) {
+  (void)state;
+  sweep(MTC_SOURCE_DIR "/models/llama.mt", NULL, "L", "4", "h200");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_small), cmocka_unit_test(llama_shape)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* session.h - one training session for tests: a .mt file with overrides, planned for the CPU target and opened on the
+ * CPU device, its variables and inputs within reach. */
+#ifndef TEST_SESSION_H
+#define TEST_SESSION_H
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "codegen/program.h"
+#include "passes/plan.h"
+#include "runtime/replay.h"
+
+typedef struct {
+  Arena *arena;
+  Job *job;
+  FitResult fit;
+  Program *program;
+  Replay replay;
+  const ProgramPhase *phase;
+} Session;
+
+/* `settings`: "dim=4" (dims) and "section.key=value" (settings), ended by NULL. Exits on any error: a test's own inputs
+ * are sound. */
+static inline Job *session_job(Arena *a, const char *path, const char *preset,
+                               const char *const *settings) {
+  Diags *d = diags_new(a);
+  JobArgs args = {.path = path, .preset = preset};
+  for (; settings && *settings; settings++) {
+    const char *eq = strchr(*settings, '=');
+    ensure(eq, "a setting without `=`: %s", *settings);
+    Override o = {intern_n(*settings, (size_t)(eq - *settings)), intern(eq + 1)};
+    if (strchr(o.name, '.'))
+      vec_push(a, &args.settings, o);
+    else
+      vec_push(a, &args.dims, o);
+  }
+  Job *job = elaborate(a, d, &args);
+  if (!job || d->errors) {
+    diag_render(d, stderr, false);
+    exit(1);
+  }
+  return job;
+}
+
+static inline PlanArgs session_plan_args(void) {
+  return (PlanArgs){.target = target_by_name("cpu"), .budget_bytes = INT64_MAX, .recompute = -1, .check = true};
+}
+
+static inline void session_open(Session *s, const char *path, const char *preset,
+                                const char *const *settings, const PlanArgs *args,
+                                const DeviceOptions *options) {
+  *s = (Session){.arena = arena_new()};
+  s->job = session_job(s->arena, path, preset, settings);
+  s->fit = plan_fit(s->job, s->arena, args);
+  ensure(s->fit.plan, "%s has no plan in %lld bytes", path, (long long)args->budget_bytes);
+  const char *why = NULL;
+  s->program = program_build(s->fit.plan, s->arena, &why);
+  ensure(s->program, "the program of %s was not built: %s", path, why);
+  Fail f = {0};
+  ensure(replay_open(&s->replay, s->program, options, &f), "the CPU device: %s", f.text);
+  s->phase = &s->program->phases[0];
+}
+
+static inline void session_close(Session *s) {
+  replay_close(&s->replay);
+  arena_free(s->arena);
+}
+
+static inline int session_var(const Session *s, const char *path) {
+  int v = program_var(s->program, path);
+  ensure(v >= 0, "the program has no variable `%s`", path);
+  return v;
+}
+
+static inline int64_t tensor_count(const Tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+  return n;
+}
+
+/* The variable's elements, packed, as they are stored; malloc'ed. */
+static inline void *session_read(Session *s, const char *path, int64_t *count) {
+  const Tensor *t = &s->program->vars[session_var(s, path)].at;
+  Fail f = {0};
+  *count = tensor_count(t);
+  void *p = malloc((size_t)(*count * dtype_bytes(t->dtype)) + 16);
+  ensure(p && replay_read(&s->replay, t, p, &f), "reading %s: %s", path, f.text);
+  return p;
+}
+
+static inline void session_write(Session *s, const char *path, const void *packed) {
+  Fail f = {0};
+  ensure(replay_write(&s->replay, &s->program->vars[session_var(s, path)].at, packed, &f),
+         "writing %s: %s", path, f.text);
+}
+
+static inline float session_f32(Session *s, const char *path) {
+  int64_t n;
+  float *p = session_read(s, path, &n), x = p[0];
+  free(p);
+  return x;
+}
+
+/* Writes a per-step scalar; the ones a program does not use are not there. */
+static inline void session_scalar(Session *s, const char *path, const void *value) {
+  if (program_var(s->program, path) >= 0) session_write(s, path, value);
+}
+
+static inline void session_run(Session *s, int program) {
+  Fail f = {0};
+  ensure(replay_run(&s->replay, program, &f) && s->replay.api->wait(s->replay.device, &f), "run: %s",
+         f.text);
+}
+
+/* One optimizer step over `samples` samples of T tokens: tokens and targets are [samples, T]. */
+static inline void session_step(Session *s, const int32_t *tokens, const int32_t *targets, int step,
+                                float lr, bool update) {
+  const ProgramPhase *ph = s->phase;
+  int64_t samples = ph->micro_batch * ph->accumulation, t = ph->tokens_per_sample, valid = 0;
+  for (int64_t i = 0; i < samples * t; i++) valid += targets[i] != (int32_t)s->program->ignore;
+  const uint32_t seed[2] = {1337, 0};
+  const float inv_count = 1.0f / (float)valid, inv_accum = 1.0f / (float)ph->accumulation, zero = 0;
+  const int32_t step32 = step;
+  session_scalar(s, "step.seed", seed);
+  session_scalar(s, "step.step", &step32);
+  session_scalar(s, "step.inv_count", &inv_count);
+  session_scalar(s, "step.inv_accum", &inv_accum);
+  session_scalar(s, "step.lr", &lr);
+  session_scalar(s, "metric.loss", &zero);
+  Fail f = {0};
+  for (int64_t k = 0; k < ph->accumulation; k++) {
+    const int32_t sample0 = (int32_t)(k * ph->micro_batch);
+    const int64_t at = k * ph->micro_batch * t;
+    session_scalar(s, "step.sample0", &sample0);
+    ensure(replay_write(&s->replay, program_input(s->program, ph->micro, "tokens"), tokens + at, &f) &&
+               replay_write(&s->replay, program_input(s->program, ph->micro, "targets"), targets + at, &f),
+           "inputs: %s", f.text);
+    session_run(s, ph->micro);
+  }
+  if (update) session_run(s, ph->update);
+}
+
+/* Fills n words below `limit` from a fixed stream. */
+static inline void session_tokens(int32_t *to, int64_t n, int limit, uint64_t seed) {
+  for (int64_t i = 0; i < n; i++) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    to[i] = (int32_t)((seed >> 33) % (uint64_t)limit);
+  }
+}
+
+#endif

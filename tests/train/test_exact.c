@@ -1,0 +1,261 @@
+/* test_exact.c - choices of the planner that are exact give bitwise the same losses and weights, reassociating ones the
+ * same up to rounding: GPT-2 and Llama shapes at L=4, D=64, T=32 on the CPU target, every dying buffer poisoned. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include "tests/support/session.h"
+
+enum { STEPS = 3, SAMPLES = 8, T = 32, V = 128, BUDGETS = 6 };
+
+#define COMMON                                                                                     \
+  "V=128", "D=64", "H=4", "L=4", "train.dims.T=32", "train.batch=seqs(8)", "train.steps=10",       \
+      "train.clip=1.0",                                                                            \
+      "train.optimizer=adamw(lr = 1e-2, betas = (0.9, 0.95), eps = 1e-4, weight_decay = 0.1)"
+
+static const char *const gpt2_f32[] = {COMMON, "Tmax=32", "precision.compute=f32", NULL};
+static const char *const gpt2_drop[] = {COMMON, "Tmax=32", "drop=0.2", "precision.compute=f32", NULL};
+static const char *const gpt2_bf16[] = {COMMON, "Tmax=32", "precision.compute=bf16", NULL};
+static const char *const llama_f32[] = {COMMON, "KV=2", "F=160", "precision.compute=f32",
+                                        "precision.moments=f32", NULL};
+static const char *const llama_bf16[] = {COMMON, "KV=2", "F=160", "precision.compute=bf16",
+                                         "precision.moments=f32", NULL};
+
+#define GPT2  MTC_SOURCE_DIR "/models/gpt2.mt"
+#define LLAMA MTC_SOURCE_DIR "/models/llama.mt"
+
+typedef struct {
+  float loss[STEPS];
+  uint64_t weights; /* hash of every parameter and optimizer state */
+  int64_t transient, recompute_ns;
+} Outcome;
+
+/* Deterministic starting weights: small, by element. */
+static void init_weights(Session *s) {
+  for (int v = 0; v < s->program->nvars; v++) {
+    const ProgramVar *var = &s->program->vars[v];
+    if (var->role != PV_PARAM && var->role != PV_MASTER) continue;
+    int64_t n = tensor_count(&var->at);
+    float *x = malloc((size_t)n * 4);
+    ensure(x, "memory");
+    uint64_t seed = hash_text(var->of >= 0 ? s->program->vars[var->of].path : var->path);
+    for (int64_t i = 0; i < n; i++) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      x[i] = ((float)(seed >> 40) / (1 << 24) - 0.5f) * 0.3f;
+    }
+    if (var->at.dtype == DT_BF16) { /* weights that bf16 holds exactly: masters get the same bits */
+      uint16_t *h = (uint16_t *)x;
+      for (int64_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], 4);
+        h[i] = (uint16_t)(u >> 16);
+      }
+    } else {
+      for (int64_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], 4);
+        u &= 0xffff0000u;
+        memcpy(&x[i], &u, 4);
+      }
+    }
+    session_write(s, var->path, x);
+    free(x);
+  }
+}
+
+static void batch(int32_t *tokens, int32_t *targets, int step) {
+  session_tokens(tokens, SAMPLES * T, V, 7 + (uint64_t)step);
+  session_tokens(targets, SAMPLES * T, V, 1000 + (uint64_t)step);
+  for (int i = 0; i < SAMPLES; i++) /* unequal numbers of valid tokens */
+    for (int t = T - 3 * i; t < T; t++) targets[i * T + t] = -1;
+}
+
+static Outcome train(const char *model, const char *const *settings, const PlanArgs *args) {
+  Session s;
+  session_open(&s, model, NULL, settings, args, &(DeviceOptions){.poison = true});
+  init_weights(&s);
+  Outcome o = {.recompute_ns = s.fit.plan->phases.at[0].recompute_ns,
+               .transient = s.fit.plan->arena_bytes - s.fit.plan->persistent_bytes};
+  int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
+  for (int step = 0; step < STEPS; step++) {
+    batch(tokens, targets, step);
+    session_step(&s, tokens, targets, step, 1e-2f, true);
+    o.loss[step] = session_f32(&s, "metric.loss");
+    assert_true(isfinite(o.loss[step]));
+  }
+  for (int v = 0; v < s.program->nvars; v++) {
+    ProgramVarRole role = s.program->vars[v].role;
+    if (role != PV_PARAM && role != PV_MASTER && role != PV_MOMENT) continue;
+    int64_t n;
+    void *p = session_read(&s, s.program->vars[v].path, &n);
+    o.weights = hash_bytes(p, (size_t)(n * dtype_bytes(s.program->vars[v].at.dtype)), o.weights);
+    free(p);
+  }
+  session_close(&s);
+  return o;
+}
+
+static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
+  for (int i = 0; i < STEPS; i++)
+    if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) != 0)
+      fail_msg("%s: loss of step %d is %.9g, not %.9g", what, i, b->loss[i], a->loss[i]);
+  if (a->weights != b->weights) fail_msg("%s: weights differ", what);
+}
+
+/* none, auto at several budgets, full: one result. */
+static void recompute_is_exact(const char *model, const char *const *settings) {
+  PlanArgs args = session_plan_args();
+  args.micro_batch = 4;
+  args.recompute = RC_NONE;
+  Outcome none = train(model, settings, &args);
+  args.recompute = RC_FULL;
+  Outcome full = train(model, settings, &args);
+  expect_same(&none, &full, "full recompute");
+  assert_true(full.transient < none.transient);
+  assert_true(full.recompute_ns > 0);
+
+  Arena *a = arena_new();
+  Job *job = session_job(a, model, NULL, settings);
+  args.recompute = RC_AUTO;
+  FitResult r = plan_fit(job, a, &args);
+  int64_t most = r.plan->peak_bytes, floor = r.floor_bytes;
+  arena_free(a);
+  int smaller = 0;
+  for (int i = 0; i < BUDGETS; i++) {
+    args.budget_bytes = floor + (most - floor) * i / BUDGETS;
+    Outcome some = train(model, settings, &args);
+    expect_same(&none, &some, "recompute auto");
+    smaller += some.transient < none.transient;
+  }
+  assert_true(smaller > 0);
+}
+
+static void gpt2_recompute(void **state) {
+  (void)state;
+  recompute_is_exact(GPT2, gpt2_f32);
+}
+static void gpt2_recompute_with_dropout(void **state) {
+  (void)state;
+  recompute_is_exact(GPT2, gpt2_drop);
+}
+static void gpt2_recompute_in_bf16(void **state) {
+  (void)state;
+  recompute_is_exact(GPT2, gpt2_bf16);
+}
+static void llama_recompute(void **state) {
+  (void)state;
+  recompute_is_exact(LLAMA, llama_f32);
+}
+static void llama_recompute_in_bf16(void **state) {
+  (void)state;
+  recompute_is_exact(LLAMA, llama_bf16);
+}
+
+/* ---- micro-batch splits: up to rounding ---- */
+typedef struct {
+  double loss;
+  int ngrads;
+  float **grad;
+  int64_t *n;
+  float **weight; /* after ten steps */
+  int nweights;
+  int64_t *wn;
+} Split;
+
+static int collect(Session *s, ProgramVarRole role, float ***to, int64_t **n) {
+  int count = 0;
+  *to = calloc((size_t)s->program->nvars, sizeof **to);
+  *n = calloc((size_t)s->program->nvars, sizeof **n);
+  for (int v = 0; v < s->program->nvars; v++)
+    if (s->program->vars[v].role == role) {
+      (*to)[count] = session_read(s, s->program->vars[v].path, &(*n)[count]);
+      count++;
+    }
+  return count;
+}
+
+static Split split(const char *model, const char *const *settings, int64_t micro_batch) {
+  Session s;
+  PlanArgs args = session_plan_args();
+  args.micro_batch = micro_batch;
+  session_open(&s, model, NULL, settings, &args, &(DeviceOptions){0});
+  assert_int_equal(s.phase->micro_batch, micro_batch);
+  init_weights(&s);
+  Split r = {0};
+  int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
+  for (int step = 0; step < 10; step++) {
+    batch(tokens, targets, step);
+    session_step(&s, tokens, targets, step, 1e-2f, false);
+    if (step == 0) {
+      r.loss = session_f32(&s, "metric.loss");
+      r.ngrads = collect(&s, PV_ACCUM, &r.grad, &r.n);
+    }
+    session_run(&s, s.phase->update);
+  }
+  r.nweights = collect(&s, PV_PARAM, &r.weight, &r.wn);
+  session_close(&s);
+  return r;
+}
+
+static void free_split(Split *r) {
+  for (int i = 0; i < r->ngrads; i++) free(r->grad[i]);
+  for (int i = 0; i < r->nweights; i++) free(r->weight[i]);
+  free(r->grad), free(r->weight), free(r->n), free(r->wn);
+}
+
+static double distance(const float *a, const float *b, int64_t n) {
+  double d = 0;
+  for (int64_t i = 0; i < n; i++) d += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+  return sqrt(d);
+}
+
+static double length(const float *a, int64_t n) {
+  double d = 0;
+  for (int64_t i = 0; i < n; i++) d += (double)a[i] * a[i];
+  return sqrt(d);
+}
+
+static void splits_agree(const char *model, const char *const *settings) {
+  Split whole = split(model, settings, 8);
+  double global = 0;
+  for (int i = 0; i < whole.ngrads; i++) {
+    double x = length(whole.grad[i], whole.n[i]);
+    global += x * x;
+  }
+  global = sqrt(global);
+  for (int64_t b = 1; b < 8; b *= 2) {
+    Split part = split(model, settings, b);
+    if (fabs(part.loss - whole.loss) > 1e-6 * whole.loss)
+      fail_msg("loss with micro-batch %d is %.9g, not %.9g", (int)b, part.loss, whole.loss);
+    for (int i = 0; i < whole.ngrads; i++) {
+      double d = distance(part.grad[i], whole.grad[i], whole.n[i]);
+      if (d > 1e-5 * length(whole.grad[i], whole.n[i]) + 1e-6 * global)
+        fail_msg("gradient %d with micro-batch %d is off by %.3g", i, (int)b, d);
+    }
+    for (int i = 0; i < whole.nweights; i++) {
+      double d = distance(part.weight[i], whole.weight[i], whole.wn[i]);
+      if (d > 1e-5 * length(whole.weight[i], whole.wn[i]))
+        fail_msg("weight %d with micro-batch %d is off by %.3g", i, (int)b, d);
+    }
+    free_split(&part);
+  }
+  free_split(&whole);
+}
+
+static void gpt2_splits(void **state) {
+  (void)state;
+  splits_agree(GPT2, gpt2_f32);
+}
+static void llama_splits(void **state) {
+  (void)state;
+  splits_agree(LLAMA, llama_f32);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gpt2_recompute),         cmocka_unit_test(gpt2_recompute_with_dropout),
+      cmocka_unit_test(gpt2_recompute_in_bf16), cmocka_unit_test(llama_recompute),
+      cmocka_unit_test(llama_recompute_in_bf16), cmocka_unit_test(gpt2_splits),
+      cmocka_unit_test(llama_splits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
