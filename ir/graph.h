@@ -25,6 +25,8 @@ const char *op_name(Op op);
 OpKind op_kind(Op op);
 const char *op_attrs(Op op);
 const char *op_doc(Op op);
+int op_operands(Op op);        /* counts of ops.def; -1 = any number */
+int op_results(Op op);
 int op_by_name(const char *s); /* -1 when unknown */
 
 /* ---- variables ---- */
@@ -163,7 +165,7 @@ ValueId g_binary(Graph *g, Op op, ValueId a, ValueId b); /* equal shapes */
 /* As g_binary, after numpy-style broadcasting of both (trailing axes align, 1 repeats) and promotion of a
  * constant scalar to the other's dtype. Reports E0202 when shapes do not broadcast. */
 ValueId g_bin(Graph *g, Op op, ValueId a, ValueId b);
-ValueId g_select(Graph *g, ValueId c, ValueId a, ValueId b);
+ValueId g_select(Graph *g, ValueId c, ValueId a, ValueId b); /* broadcasts and promotes as g_bin */
 ValueId g_cast(Graph *g, ValueId a, DType t); /* a itself when it has that dtype */
 ValueId g_broadcast(Graph *g, ValueId a, Shape to, const int64_t *axes);
 ValueId g_broadcast_to(Graph *g, ValueId a, Shape to); /* numpy rule */
@@ -175,7 +177,8 @@ ValueId g_concat(Graph *g, int n, const ValueId *in, int axis);
 ValueId g_reduce(Graph *g, Op op, ValueId a, int naxes, const int64_t *axes);
 ValueId g_gather(Graph *g, ValueId table, ValueId ids);
 ValueId g_scatter_add(Graph *g, ValueId ids, ValueId rows, int64_t nrows, DType t);
-/* a[..., K] @ b[K, N]: last axis of a with first of b; with rank(b) > 2, leading axes of both are batch. */
+/* Both look through a transpose in front of them, so that `x @ w.T` never moves w.
+ * a[..., K] @ b[K, N]: last axis of a with first of b; with rank(b) > 2, leading axes of both are batch. */
 ValueId g_matmul(Graph *g, ValueId a, ValueId b);
 ValueId g_dot(Graph *g, ValueId a, ValueId b, int nbatch, const int64_t *batch_a, const int64_t *batch_b,
               int ncon, const int64_t *con_a, const int64_t *con_b, DType out);
@@ -189,7 +192,8 @@ typedef struct {
 } AttentionArgs;
 ValueId g_attention(Graph *g, const AttentionArgs *a); /* o; lse is the next value */
 
-/* Index lookups used by passes. */
+/* Index lookups used by passes: user[first[v]] .. user[first[v + 1] - 1] are the nodes that use v, each once, in
+ * graph order. */
 typedef struct {
   int *first; /* per value: start in list; size values+1 */
   NodeId *user;
@@ -198,6 +202,8 @@ Uses graph_uses(const Graph *g, Arena *a);
 
 /* ---- compose.c: compositions over primitives. Each sets here.tag and a fresh tag_id while it builds, takes and
  * returns values of any float dtype (inside: as the values are; the precision pass makes the inside fp32). ---- */
+/* The key of the next random bits drawn at here.path: a hash of the path and of how many draws it has already. */
+int64_t c_random_key(const Graph *g);
 ValueId c_layernorm(Graph *g, ValueId x, ValueId w, ValueId b, double eps); /* last axis; two-pass variance */
 ValueId c_rmsnorm(Graph *g, ValueId x, ValueId w, double eps);
 ValueId c_softmax(Graph *g, ValueId x, int axis);

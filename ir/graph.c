@@ -1,0 +1,232 @@
+/* graph.c - the graph itself: op table, variables, the general builder, attribute access, uses.
+ *
+ * Input: operands and attributes; output: nodes appended to the graph with the result types that the op's shape rule
+ * infers. A node is never changed after it was added. */
+#include "graph.h"
+#include <string.h>
+#include "infer.h"
+
+static const struct {
+  const char *text, *attrs, *doc;
+  int nin, nout;
+  OpKind kind;
+} table[OP_COUNT] = {
+#define OP(id, text, nin, nout, attrs, shape, grad, eval, kind, doc)                               \
+  [id] = {text, attrs, doc, nin, nout, kind},
+#include "ops.def"
+};
+
+const char *op_name(Op op) { return table[op].text; }
+OpKind op_kind(Op op) { return table[op].kind; }
+const char *op_attrs(Op op) { return table[op].attrs; }
+const char *op_doc(Op op) { return table[op].doc; }
+int op_operands(Op op) { return table[op].nin; }
+int op_results(Op op) { return table[op].nout; }
+
+int op_by_name(const char *s) {
+  for (int i = 0; i < OP_COUNT; i++)
+    if (!strcmp(table[i].text, s)) return i;
+  return -1;
+}
+
+/* ---- variables ---- */
+
+Vars *vars_new(Arena *a) {
+  Vars *v = arena_new_of(a, Vars);
+  v->arena = a;
+  return v;
+}
+
+int var_find(const Vars *v, const char *path) {
+  for (int i = 0; i < v->all.n; i++)
+    if (!strcmp(v->all.at[i].path, path)) return i;
+  return -1;
+}
+
+int var_add(Vars *v, Var var) {
+  ensure(var_find(v, var.path) < 0, "variable `%s` is added twice", var.path);
+  var.path = intern(var.path);
+  vec_push(v->arena, &v->all, var);
+  return v->all.n - 1;
+}
+
+static const struct {
+  const char *path;
+  DType dtype;
+  int n; /* 0 = a scalar */
+} step_scalars[SC_COUNT] = {
+#define X(id, path, dtype, n, doc) [id] = {path, dtype, n},
+    STEP_SCALARS(X)
+#undef X
+};
+
+int var_scalar(Vars *v, StepScalar s) {
+  int found = var_find(v, step_scalars[s].path);
+  if (found >= 0) return found;
+  Var var = {.path = step_scalars[s].path,
+             .role = VAR_SCALAR,
+             .dtype = step_scalars[s].dtype,
+             .of = -1,
+             .loc = NO_LOC,
+             .layer = -1};
+  if (step_scalars[s].n) var.shape = SHAPE(step_scalars[s].n);
+  return var_add(v, var);
+}
+
+/* ---- attributes ---- */
+
+/* Reads "name:k" at *s into out and steps over it; false at the end. */
+static bool legend_next(const char **s, Attr *out) {
+  const char *p = *s;
+  while (*p == ' ') p++;
+  if (!*p) return false;
+  const char *colon = strchr(p, ':');
+  ensure(colon && colon - p < (int)sizeof out->name, "bad legend in ops.def: %s", p);
+  memcpy(out->name, p, colon - p);
+  out->name[colon - p] = 0;
+  out->kind = colon[1];
+  *s = colon + 2;
+  return true;
+}
+
+int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out) {
+  const char *legend = table[op].attrs;
+  int at = 0, nnum = 0, n = 0;
+  for (Attr attr = {0}; legend_next(&legend, &attr);) {
+    if (attr.kind == 's') {
+      attr.at = attr.len = 0;
+    } else if (attr.kind == 'f') {
+      attr.at = nnum++;
+      attr.len = 1;
+    } else if (attr.kind == 'I') {
+      if (at >= nints || ints[at] < 0 || ints[at] > nints - at - 1) return -1;
+      attr.len = (int)ints[at++];
+      attr.at = at;
+      at += attr.len;
+    } else {
+      if (at >= nints) return -1;
+      attr.at = at++;
+      attr.len = 1;
+    }
+    if (n < max) out[n++] = attr;
+  }
+  return at == nints ? n : -1;
+}
+
+static Attr find_attr(const Node *n, const char *name) {
+  Attr all[MAX_ATTRS];
+  int count = attr_layout(n->op, n->nints, n->ints, MAX_ATTRS, all);
+  for (int i = 0; i < count; i++)
+    if (!strcmp(all[i].name, name)) return all[i];
+  bug("op `%s` has no attribute `%s`", op_name(n->op), name);
+}
+
+int64_t node_int(const Node *n, const char *name) { return n->ints[find_attr(n, name).at]; }
+double node_num(const Node *n, const char *name) { return n->num[find_attr(n, name).at]; }
+
+int node_list(const Node *n, const char *name, const int64_t **items) {
+  Attr a = find_attr(n, name);
+  *items = n->ints + a.at;
+  return a.len;
+}
+
+/* ---- the builder ---- */
+
+Graph *graph_new(Arena *a, const char *name, Vars *vars) {
+  Graph *g = arena_new_of(a, Graph);
+  g->arena = a;
+  g->name = intern(name);
+  g->vars = vars;
+  g->here.loc = NO_LOC;
+  g->here.path = "";
+  g->here.layer = -1;
+  return g;
+}
+
+static void report(Graph *g, const Infer *f) {
+  if (!g->diags) {
+    Str s = {.arena = g->arena};
+    for (int i = 0; i < f->nnotes; i++) str_addf(&s, "; %s", f->notes[i]);
+    bug("%s: %s%s (in `%s`)", err_code(f->err), f->message, f->nnotes ? s.text : "", g->here.path);
+  }
+  Diag *d = diag_error(g->diags, f->err, g->here.loc, "%s", f->message);
+  for (int i = 0; i < f->nnotes; i++) diag_note(g->diags, d, "%s", f->notes[i]);
+  if (f->help) diag_help(g->diags, d, "%s", f->help);
+}
+
+ValueId graph_add(Graph *g, Op op, int nin, const ValueId *in, int nints, const int64_t *ints,
+                  const double *num, const char *sym) {
+  for (int i = 0; i < nin; i++)
+    if (in[i] < 0) return -1;
+  static const double none[2];
+  Infer f = {.g = g, .arena = g->arena, .op = op, .nin = nin, .in = in, .nints = nints,
+             .ints = ints, .num = num ? num : none, .sym = sym};
+  if (!infer(&f)) {
+    report(g, &f);
+    return -1;
+  }
+  Node n = {.op = op, .phase = g->here.phase, .nin = nin, .nout = f.nout, .out = g->values.n,
+            .nints = nints, .num = {f.num[0], f.num[1]}, .sym = sym ? intern(sym) : NULL,
+            .loc = g->here.loc, .path = g->here.path ? g->here.path : "", .tag = g->here.tag,
+            .tag_id = g->here.tag_id, .layer = g->here.layer, .chunk = g->here.chunk};
+  n.in = nin ? arena_copy(g->arena, in, sizeof *in * nin) : NULL;
+  n.ints = nints ? arena_copy(g->arena, ints, sizeof *ints * nints) : NULL;
+  NodeId id = g->nodes.n;
+  vec_push(g->arena, &g->nodes, n);
+  for (int i = 0; i < f.nout; i++) {
+    Value v = {.def = id, .out = i, .dtype = f.out[i].dtype, .shape = f.out[i].shape};
+    vec_push(g->arena, &g->values, v);
+  }
+  return f.nout ? n.out : -id - 2;
+}
+
+void graph_result(Graph *g, const char *name, ValueId v) {
+  if (v < 0) return;
+  vec_push(g->arena, &g->results, v);
+  vec_push(g->arena, &g->result_names, intern(name));
+}
+
+ValueId graph_clone_node(Graph *to, const Graph *from, NodeId n, const ValueId *in) {
+  const Node src = from->nodes.at[n]; /* a copy: `to` may be `from` and grow */
+  __typeof__(to->here) saved = to->here;
+  to->here = (__typeof__(to->here)){.loc = src.loc, .path = src.path, .tag = src.tag,
+                                    .tag_id = src.tag_id, .layer = src.layer, .chunk = src.chunk,
+                                    .phase = src.phase};
+  ValueId out = graph_add(to, src.op, src.nin, in, src.nints, src.ints, src.num, src.sym);
+  to->here = saved;
+  if (src.tag_id > to->last_tag_id) to->last_tag_id = src.tag_id;
+  for (int i = 0; i < src.nout && out >= 0; i++) {
+    const Shape names = from->values.at[src.out + i].shape;
+    Shape *s = &to->values.at[out + i].shape;
+    for (int k = 0; k < s->rank && s->rank == names.rank; k++)
+      if (s->dim[k] == names.dim[k]) s->axis[k] = names.axis[k];
+  }
+  return out;
+}
+
+/* ---- uses ---- */
+
+/* True when operand i of n stands among its earlier operands too. */
+static bool repeated(const Node *n, int i) {
+  for (int k = 0; k < i; k++)
+    if (n->in[k] == n->in[i]) return true;
+  return false;
+}
+
+Uses graph_uses(const Graph *g, Arena *a) {
+  Uses u = {.first = arena_array(a, int, g->values.n + 1)};
+  for (int n = 0; n < g->nodes.n; n++) {
+    const Node *node = &g->nodes.at[n];
+    for (int i = 0; i < node->nin; i++)
+      if (!repeated(node, i)) u.first[node->in[i] + 1]++;
+  }
+  for (int v = 0; v < g->values.n; v++) u.first[v + 1] += u.first[v];
+  u.user = arena_array(a, NodeId, u.first[g->values.n] + 1);
+  int *fill = arena_copy(a, u.first, sizeof *fill * (g->values.n + 1));
+  for (int n = 0; n < g->nodes.n; n++) {
+    const Node *node = &g->nodes.at[n];
+    for (int i = 0; i < node->nin; i++)
+      if (!repeated(node, i)) u.user[fill[node->in[i]]++] = n;
+  }
+  return u;
+}
