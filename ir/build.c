@@ -95,7 +95,7 @@ static bool is_number(const Graph *g, ValueId v) {
 static bool number_fits(const Graph *g, ValueId v, DType t) {
   double x = g->nodes.at[val(g, v)->def].num[0];
   if (t == DT_BOOL) return false;
-  return dtype_is_float(t) || (x == (double)(int64_t)x && x >= -2147483648.0 && x <= 4294967295.0);
+  return dtype_is_float(t) || (x >= -2147483648.0 && x <= 4294967295.0 && x == (double)(int64_t)x);
 }
 
 /* The numpy rule over n shapes; false with the first axis (counted from the right) that does not fit. */
@@ -157,6 +157,8 @@ static bool unify(Graph *g, Op op, int n, int from, ValueId *in) {
     if (in[i] < 0) return false;
     if (i >= from && t == DT_COUNT && !is_number(g, in[i])) t = val(g, in[i])->dtype;
   }
+  for (int i = from; i < n && t == DT_COUNT; i++) /* only numbers: floats win */
+    if (dtype_is_float(val(g, in[i])->dtype)) t = val(g, in[i])->dtype;
   for (int i = 0; i < n; i++) shapes[i] = val(g, in[i])->shape;
   int bad;
   if (!broadcast_shapes(n, shapes, &out, &bad)) {
