@@ -50,6 +50,7 @@ int parse_lex(union MT_YYSTYPE *value, Loc *loc, Parse *p) {
     p->held = false;
   } else {
     track_brackets(p, &p->now);
+    p->before2 = p->before;
     p->before = p->now;
     p->now = scan(p);
   }
@@ -114,6 +115,7 @@ void parse_sync(Parse *p, Level level, Loc start) {
   bool again = t.loc.line == p->stopped_line && t.loc.col == p->stopped_col;
   if (again && t.kind == T_END) p->fatal = true;
   int depth = 0;
+  p->skipping = true;
   while ((again && t.kind != T_END) || !stops_here(&t, level, start, depth)) {
     again = false;
     if (t.kind == '{') depth++;
@@ -121,6 +123,7 @@ void parse_sync(Parse *p, Level level, Loc start) {
     p->before = t;
     t = scan(p);
   }
+  p->skipping = false;
   p->now = t;
   p->held = true;
   p->stopped_line = t.loc.line, p->stopped_col = t.loc.col;

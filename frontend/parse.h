@@ -41,12 +41,13 @@ typedef struct Parse {
   int line, col; /* of the next byte */
   int indent;    /* column of the first token on this line, 0 = none yet */
   /* between scanner and grammar */
-  Token now, before;         /* the last token delivered and the one before it */
+  Token now, before, before2; /* the last token delivered and the ones before it */
   union MT_YYSTYPE *value;   /* of `now` */
   VEC(Bracket) open;
   bool held;                 /* `now` is delivered once more */
   int closers;               /* '}' to deliver before it, for blocks that were never closed */
   int stopped_line, stopped_col; /* where the last recovery stopped: the next must get past it */
+  bool skipping;             /* in recovery: bad text is not worth a message */
   bool fatal;                /* no use going on: the rest reads as the end of the file */
 } Parse;
 

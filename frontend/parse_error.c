@@ -61,55 +61,89 @@ static const char *unit_words(const char *const *e, int n) {
 
 typedef VEC(const char *) Words;
 
-/* Reduces the expected symbols to a few words. after: the symbols allow going on with an expression. */
+static void add_once(Arena *a, Words *w, const char *word) {
+  if (!has(w->at, w->n, word)) vec_push(a, w, word);
+}
+
+/* Reduces the expected symbols to a few words, separators first. after: the symbols allow going on with an
+ * expression. */
 static Words expected_words(Parse *p, const char *const *e, int n, bool *after) {
   Words w = {0};
+  Arena *a = p->arena;
   *after = has(e, n, "'+'") && has(e, n, "as");
   bool expr = !*after && has(e, n, "number") && has(e, n, "'('");
+  bool type = !*after && !expr && has(e, n, "dtype") && has(e, n, "'['");
   const char *units = unit_words(e, n);
   bool settings = has(e, n, "name") && has(e, n, "'}'") && !units && !expr;
-  if (expr) vec_push(p->arena, &w, "an expression");
-  if (units) vec_push(p->arena, &w, units);
-  if (settings) vec_push(p->arena, &w, "a setting");
+  bool value = !units && !settings && has(e, n, "'='") && has(e, n, "'{'");
+  if (expr) add_once(a, &w, "an expression");
+  if (type) add_once(a, &w, "a type");
+  if (units) add_once(a, &w, units);
+  if (settings) add_once(a, &w, "a setting");
+  if (has(e, n, "','")) add_once(a, &w, "`,`");
   for (int i = 0; i < n; i++) {
     Role r = role_of(e[i]);
-    bool begins = r == R_EXPR || !strcmp(e[i], "name") || !strcmp(e[i], "string") ||
-                  !strcmp(e[i], "'('") || !strcmp(e[i], "'['") || !strcmp(e[i], "'-'");
+    bool name = !strcmp(e[i], "name"), string = !strcmp(e[i], "string");
+    bool begins = r == R_EXPR || name || string || !strcmp(e[i], "'('") || !strcmp(e[i], "'['") ||
+                  !strcmp(e[i], "'-'");
     if (*after && r == R_OPERATOR) continue;
     if (expr && begins) continue;
-    if (units && (r == R_UNIT || !strcmp(e[i], "name"))) continue;
-    if (settings && (!strcmp(e[i], "name") || !strcmp(e[i], "string"))) continue;
-    vec_push(p->arena, &w, spell(p->arena, e[i]));
+    if (type && (!strcmp(e[i], "dtype") || !strcmp(e[i], "'['"))) continue;
+    if (units && (r == R_UNIT || name)) continue;
+    if ((settings || value) && (name || string)) continue;
+    add_once(a, &w, spell(a, e[i]));
   }
   return w;
 }
 
-/* "after this argument", "after this index": what just ended, judged by the bracket around it. */
-static const char *context_words(const Parse *p, bool after) {
-  if (!after || p->open.n == 0) return "";
-  const Bracket *b = &vec_last(&p->open);
-  bool attached = b->before == T_NAME || b->before == ')' || b->before == ']';
-  if (b->kind == '(') return attached ? " after this argument" : " after this expression";
-  if (b->kind == '[') return attached ? " after this size or index" : " after this element";
-  return " after this expression";
-}
-
-static const char *found_words(Parse *p, Loc at, const char *found) {
+/* The text of a token, shortened. */
+static const char *token_text(Parse *p, Loc at) {
   const Source *s = &p->diags->sources.at[p->source];
   const char *line = s->text;
   for (int i = 1; i < at.line && line; i++) {
     line = memchr(line, '\n', s->size - (size_t)(line - s->text));
     if (line) line++;
   }
-  if (!line || at.len <= 0) return found[0] == '\'' ? spell(p->arena, found) : found;
+  if (!line || at.len <= 0) return "";
   int len = at.len < 40 ? at.len : 40;
-  const char *text = arena_printf(p->arena, "%.*s%s", len, line + at.col - 1, len < at.len ? ".." : "");
+  return arena_printf(p->arena, "%.*s%s", len, line + at.col - 1, len < at.len ? ".." : "");
+}
+
+static const char *found_words(Parse *p, Loc at, const char *found) {
   static const char *const kinds[] = {"name", "number", "size", "dtype", "literal"};
+  const char *text = token_text(p, at);
+  if (!text[0]) return found[0] == '\'' ? spell(p->arena, found) : found;
   for (int i = 0; i < COUNT_OF(kinds); i++)
     if (!strcmp(found, kinds[i])) return arena_printf(p->arena, "%s `%s`", found, text);
   if (!strcmp(found, "string")) return arena_printf(p->arena, "string %s", text);
-  bool word = (text[0] >= 'a' && text[0] <= 'z');
+  bool word = text[0] >= 'a' && text[0] <= 'z';
   return arena_printf(p->arena, word ? "keyword `%s`" : "`%s`", text);
+}
+
+/* "after this argument", "after `use`": what just ended, judged by the bracket around it. */
+static const char *context_words(Parse *p, bool after, bool begins_unit) {
+  const Bracket *b = p->open.n ? &vec_last(&p->open) : NULL;
+  if (!after) {
+    if (begins_unit || p->before.kind <= 0 || p->before.kind == '}' || p->before.kind == '{') return "";
+    return arena_printf(p->arena, " after `%s`", token_text(p, p->before.loc));
+  }
+  bool attached = b && (b->before == T_NAME || b->before == ')' || b->before == ']');
+  if (b && b->kind == '(') return attached ? " after this argument" : " after this expression";
+  if (b && b->kind == '[') return attached ? " after this size or index" : " after this element";
+  return " after this expression";
+}
+
+/* A statement that was left incomplete swallows the name that begins the next line; the error then shows at the
+ * `=` behind it. Reported where something is missing instead. */
+static bool report_incomplete(Parse *p, bool after) {
+  int k = p->before2.kind;
+  bool set = p->now.kind == '=' || p->now.kind == T_SET;
+  bool wants = (k > 0 && k < 256 && strchr("+-*/%@<>=(,?:[", k)) || (k >= T_SET && k <= T_GE) ||
+               k == T_AND || k == T_OR || k == T_NOT;
+  if (!set || !after || !p->before.first || p->before.kind != T_NAME || !wants) return false;
+  diag_error(p->diags, E_SYNTAX, p->before2.loc, "expected an expression after `%s`, found a new line",
+             token_text(p, p->before2.loc));
+  return true;
 }
 
 static bool is_keyword(int kind) { return kind >= T_MT && kind <= T_NOT; }
@@ -136,6 +170,7 @@ static void add_help(Parse *p, Diag *g, const char *const *e, int n, bool after)
 void parse_unexpected(Parse *p, Loc at, const char *found, const char *const *expected, int n) {
   bool after = false;
   Words w = expected_words(p, expected, n, &after);
+  if (report_incomplete(p, after)) return;
   Str s = {.arena = p->arena};
   str_add(&s, "expected ");
   for (int i = 0; i < w.n; i++) {
@@ -143,7 +178,8 @@ void parse_unexpected(Parse *p, Loc at, const char *found, const char *const *ex
     str_add(&s, w.at[i]);
   }
   if (w.n == 0) str_add(&s, "something else");
-  Diag *g = diag_error(p->diags, E_SYNTAX, at, "%s%s, found %s", s.text, context_words(p, after),
+  Diag *g = diag_error(p->diags, E_SYNTAX, at, "%s%s, found %s", s.text,
+                       context_words(p, after, has(expected, n, "'}'") || unit_words(expected, n)),
                        found_words(p, at, found));
   const Bracket *b = p->open.n ? &vec_last(&p->open) : NULL;
   bool closer = b && (has(expected, n, b->kind == '(' ? "')'" : b->kind == '[' ? "']'" : "'}'"));
@@ -169,6 +205,7 @@ void parse_bad_text(Parse *p, Loc at, const char *text, size_t len) {
       {"\xc3\x97", "`\xc3\x97` is not part of the language", "write `*`"},
       {"\xef\xbb\xbf", "the file begins with a byte order mark", "save it as plain UTF-8"},
   };
+  if (p->skipping) return;
   for (int i = 0; i < COUNT_OF(known); i++) {
     size_t n = strlen(known[i].text);
     if (len < n || memcmp(text, known[i].text, n)) continue;
