@@ -1,0 +1,191 @@
+/* nvrtc.c - compiles CUDA sources, caches cubins, reads ptxas's resource report. See nvrtc.h. */
+#include "nvrtc.h"
+#include <ctype.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../runtime/cuda_api.h"
+
+typedef struct NvrtcProgram *NvProgram;
+
+#define NVRTC_CALLS(X)                                                                             \
+  X(nvrtcVersion, (int *major, int *minor))                                                        \
+  X(nvrtcCreateProgram, (NvProgram * p, const char *source, const char *name, int n,               \
+                         const char *const *headers, const char *const *names))                    \
+  X(nvrtcDestroyProgram, (NvProgram * p))                                                          \
+  X(nvrtcCompileProgram, (NvProgram p, int n, const char *const *options))                         \
+  X(nvrtcGetCUBINSize, (NvProgram p, size_t *n))                                                   \
+  X(nvrtcGetCUBIN, (NvProgram p, char *to))                                                        \
+  X(nvrtcGetProgramLogSize, (NvProgram p, size_t *n))                                              \
+  X(nvrtcGetProgramLog, (NvProgram p, char *to))
+
+static struct {
+#define X(name, args) int (*name) args;
+  NVRTC_CALLS(X)
+#undef X
+  int version; /* 1300 for 13.0 */
+} nv;
+
+static bool load(Fail *f) {
+  if (nv.version) return true;
+  void *lib =
+      open_library((const char *const[]){"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", NULL},
+                   "NVRTC, the CUDA runtime compiler", f);
+  if (!lib) return false;
+#define X(name, args)                                                                              \
+  {                                                                                                \
+    void *p = dlsym(lib, #name);                                                                   \
+    if (!p) return fail_set(f, EXIT_DEVICE, "NVRTC is too old: it lacks `%s`", #name);             \
+    memcpy(&nv.name, &p, sizeof p);                                                                \
+  }
+  NVRTC_CALLS(X)
+#undef X
+  int major, minor;
+  nv.nvrtcVersion(&major, &minor);
+  nv.version = major * 100 + minor;
+  return true;
+}
+
+const CudaArch cuda_archs[] = {{80, "sm_80"},  {86, "sm_86"},   {89, "sm_89"},
+                               {90, "sm_90a"}, {100, "sm_100a"}, {120, "sm_120a"}};
+const int cuda_arch_count = COUNT_OF(cuda_archs);
+
+const char *cuda_arch(int sm) {
+  for (int i = 0; i < cuda_arch_count; i++)
+    if (cuda_archs[i].sm == sm) return cuda_archs[i].name;
+  bug("compute capability %d is not in the list", sm);
+}
+
+const KernelUse *image_spills(const CudaImage *image) {
+  for (int i = 0; i < image->use.n; i++)
+    if (image->use.at[i].stack_bytes || image->use.at[i].spill_bytes) return &image->use.at[i];
+  return NULL;
+}
+
+/* ---- ptxas's report ---- */
+/* "ptxas info    : Function properties for NAME" / "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill
+ * loads" / "ptxas info    : Used 32 registers, ..." */
+static void read_log(Arena *a, CudaImage *m) {
+  static const char function[] = "Function properties for ", used[] = "Used ";
+  KernelUse *now = NULL;
+  m->serialized = strstr(m->log, "wgmma.mma_async instructions are serialized") != NULL;
+  for (const char *line = m->log; *line;) {
+    const char *end = strchrnul(line, '\n');
+    char text[1024];
+    snprintf(text, sizeof text, "%.*s", (int)(end - line), line);
+    char *p;
+    int stack, stores, loads;
+    if ((p = strstr(text, function))) {
+      vec_push(a, &m->use, ((KernelUse){.name = intern(p + sizeof function - 1)}));
+      now = &vec_last(&m->use);
+    } else if (now && (p = strstr(text, "bytes stack frame"))) {
+      if (sscanf(text, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack,
+                 &stores, &loads) == 3)
+        now->stack_bytes = stack, now->spill_bytes = stores + loads;
+    } else if (now && (p = strstr(text, used)) && isdigit((unsigned char)p[sizeof used - 1])) {
+      now->registers = atoi(p + sizeof used - 1);
+    }
+    line = *end ? end + 1 : end;
+  }
+}
+
+/* ---- the cache: PATH holds the log's length, the log, the cubin ---- */
+static char *cache_path(Arena *a, uint64_t key) {
+  const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  char *dir = base && *base ? arena_printf(a, "%s/mtc", base)
+                            : arena_printf(a, "%s/.cache/mtc", home && *home ? home : "/tmp");
+  return make_dirs(dir) ? arena_printf(a, "%s/%016llx.cubin", dir, (unsigned long long)key) : NULL;
+}
+
+static bool cache_read(Arena *a, const char *path, CudaImage *m) {
+  size_t size;
+  char *p = path ? read_file(a, path, &size) : NULL;
+  uint64_t head[2]; /* length of the log, checksum of what follows */
+  if (!p || size < sizeof head) return false;
+  memcpy(head, p, sizeof head);
+  if (head[0] > size - sizeof head || hash_bytes(p + sizeof head, size - sizeof head, 0) != head[1])
+    return false;
+  m->log = arena_printf(a, "%.*s", (int)head[0], p + sizeof head);
+  m->cubin = p + sizeof head + head[0];
+  m->size = size - sizeof head - head[0];
+  return m->cached = true;
+}
+
+static void cache_write(Arena *a, const char *path, const CudaImage *m) {
+  if (!path) return;
+  Str s = {.arena = a};
+  uint64_t head[2] = {strlen(m->log), 0};
+  str_add_n(&s, (const char *)head, sizeof head);
+  str_add(&s, m->log);
+  str_add_n(&s, m->cubin, m->size);
+  head[1] = hash_bytes(s.text + sizeof head, s.len - sizeof head, 0);
+  memcpy(s.text, head, sizeof head);
+  write_file_atomic(path, s.text, s.len); /* a cache that cannot be written costs time only */
+}
+
+/* ---- compiling ---- */
+static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
+  const char *arch = arena_printf(a, "-arch=%s", cuda_arch(s->sm));
+  const char *options[] = {arch, "-std=c++17", "--ptxas-options=-v", "-default-device",
+                           s->fma ? "-fmad=true" : "-fmad=false"};
+  uint64_t key = hash_text(s->source);
+  for (int i = 0; i < COUNT_OF(options); i++)
+    key = hash_bytes(options[i], strlen(options[i]), key);
+  key = hash_bytes(&nv.version, sizeof nv.version, key);
+  char *path = cache_path(a, key);
+  if (!cache_read(a, path, m)) {
+    NvProgram p;
+    ensure(nv.nvrtcCreateProgram(&p, s->source, "kernels.cu", 0, NULL, NULL) == 0,
+           "NVRTC took no program");
+    int bad = nv.nvrtcCompileProgram(p, COUNT_OF(options), options);
+    size_t n;
+    nv.nvrtcGetProgramLogSize(p, &n);
+    char *log = arena_alloc(a, n + 1);
+    nv.nvrtcGetProgramLog(p, log);
+    m->log = log;
+    if (bad) bug("%s do not compile for %s:\n%s", s->name, cuda_arch(s->sm), log);
+    ensure(nv.nvrtcGetCUBINSize(p, &m->size) == 0 && m->size, "NVRTC made no cubin of %s", s->name);
+    m->cubin = arena_alloc(a, m->size);
+    nv.nvrtcGetCUBIN(p, m->cubin);
+    nv.nvrtcDestroyProgram(&p);
+    cache_write(a, path, m);
+  }
+}
+
+typedef struct {
+  int n, *next;
+  const CudaSource *sources;
+  CudaImage *images;
+  Arena *arena; /* of this thread */
+} Worker;
+
+static void *work(void *arg) {
+  Worker *w = arg;
+  for (int i; (i = __atomic_fetch_add(w->next, 1, __ATOMIC_RELAXED)) < w->n;)
+    compile(w->arena, &w->sources[i], &w->images[i]);
+  return NULL;
+}
+
+enum { WORKERS = 2 };
+
+bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images, Fail *f) {
+  if (!load(f)) return false;
+  int next = 0;
+  Worker workers[WORKERS];
+  pthread_t threads[WORKERS];
+  memset(images, 0, sizeof *images * (size_t)n);
+  for (int i = 0; i < WORKERS; i++) {
+    workers[i] = (Worker){n, &next, sources, images, arena_new()};
+    if (pthread_create(&threads[i], NULL, work, &workers[i]) != 0) bug("no thread could be started");
+  }
+  for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < n; i++) { /* results leave the threads' arenas */
+    CudaImage *m = &images[i];
+    m->log = arena_printf(a, "%s", m->log);
+    m->cubin = arena_copy(a, m->cubin, m->size);
+    read_log(a, m);
+  }
+  for (int i = 0; i < WORKERS; i++) arena_free(workers[i].arena);
+  return true;
+}
