@@ -7,6 +7,7 @@
  * machine finds the same plan. */
 #ifndef MTC_PLACE_IMPL_H
 #define MTC_PLACE_IMPL_H
+#include "fixed.h"
 #include "place.h"
 
 enum {
@@ -44,16 +45,7 @@ void placer_keep(Placer *p, int64_t height, const char *method);
 static inline bool placer_done(const Placer *p) {
   return p->best_height <= p->target || p->work >= p->limit;
 }
-static inline uint64_t placer_random(Placer *p) {
-  p->rng ^= p->rng << 13;
-  p->rng ^= p->rng >> 7;
-  p->rng ^= p->rng << 17;
-  return p->rng;
-}
-
-/* log2(x) for x >= 1, and 2^-x, in fixed point with 32 fractional bits. */
-int64_t fixed_log2(int64_t x);
-int64_t fixed_exp2_neg(int64_t x);
+static inline uint64_t placer_random(Placer *p) { return random_next(&p->rng); }
 
 /* First fit over a portfolio of orders, each followed by squeaky-wheel passes; any n. */
 void place_greedy(Placer *p, int rounds);
