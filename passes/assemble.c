@@ -1,0 +1,418 @@
+/* assemble.c - steps, buffers, lifetimes and offsets (see assemble.h).
+ *
+ * A unit that is made, dropped and made again is several instances, each alive from the step that makes it to its last
+ * reader. An output takes over the buffer of an input that dies at the same step where storage.c allows it. Each
+ * remaining instance, each workspace and each input is one buffer for place_buffers. */
+#include "assemble.h"
+
+#include <string.h>
+
+#include "place.h"
+
+const char *buf_class_text(BufClass c) {
+  static const char *const text[] = {
+#define X(id, text, json) text,
+      BUF_CLASSES(X)
+#undef X
+  };
+  return text[c];
+}
+
+const char *buf_class_json(BufClass c) {
+  static const char *const json[] = {
+#define X(id, text, json) json,
+      BUF_CLASSES(X)
+#undef X
+  };
+  return json[c];
+}
+
+/* ---- variables ---- */
+
+static BufClass class_of_role(VarRole r) {
+  switch (r) {
+    case VAR_PARAM: return BC_WEIGHTS;
+    case VAR_STATE: return BC_STATES;
+    case VAR_MASTER: return BC_MASTER;
+    case VAR_MOMENT: return BC_MOMENTS;
+    case VAR_ACCUM: return BC_GRADIENTS;
+    default: return BC_SCALARS;
+  }
+}
+
+int64_t variables_bytes(const Vars *v) {
+  int64_t sum = 0;
+  for (int i = 0; i < v->all.n; i++)
+    sum += round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
+  return sum;
+}
+
+void assemble_variables(Plan *p, Arena *a) {
+  const Vars *vars = p->job->vars;
+  int64_t at = 0;
+  p->var_buf = arena_array(a, int, vars->all.n + 1);
+  for (int cls = 0; cls < BC_COUNT; cls++) {
+    for (int i = 0; i < vars->all.n; i++) {
+      const Var *v = &vars->all.at[i];
+      if ((int)class_of_role(v->role) != cls) continue;
+      PlanBuf b = {.name = v->path, .cls = (BufClass)cls, .space = SPACE_DEVICE, .offset = at,
+                   .program = -1, .var = i, .value = -1, .loc = v->loc};
+      b.bytes = round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
+      at += b.bytes;
+      p->var_buf[i] = p->bufs.n;
+      vec_push(a, &p->bufs, b);
+    }
+  }
+  p->persistent_bytes = at;
+}
+
+/* ---- instances of units along the trace ---- */
+
+typedef struct {
+  int unit;
+  int first, last; /* steps */
+  bool rebuilt;
+  int takes;       /* instance whose buffer it takes over, -1 none */
+  int buf;         /* in Plan.bufs */
+} Instance;
+
+typedef struct {
+  const StorageMap *m;
+  const Clusters *c;
+  Arena *arena;
+  int n;
+  const int *trace;
+  bool *again;         /* per step: a rebuild */
+  VEC(Instance) inst;
+  int **in, **out;     /* per step and operand: instance, or -1 for variables and inputs */
+  int *now;            /* per unit: the instance that holds it */
+} Timeline;
+
+static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
+
+static int read_instance(Timeline *t, int step, int unit) {
+  if (!is_made(&t->m->unit[unit])) return -1;
+  int i = t->now[unit];
+  ensure(i >= 0, "assembly: step %d (%s) reads a value before it is made", step, t->c->at[t->trace[step]].name);
+  t->inst.at[i].last = step;
+  return i;
+}
+
+static int write_instance(Timeline *t, int step, int unit) {
+  const Unit *u = &t->m->unit[unit];
+  if (!is_made(u)) return -1;
+  int i = t->now[unit];
+  bool fresh = i < 0 || (u->maker == t->trace[step] && t->inst.at[i].first != step);
+  if (fresh) {
+    i = t->inst.n;
+    Instance x = {.unit = unit, .first = step, .rebuilt = t->again[step], .takes = -1, .buf = -1};
+    vec_push(t->arena, &t->inst, x);
+    t->now[unit] = i;
+  }
+  t->inst.at[i].last = step;
+  return i;
+}
+
+/* An output takes over the buffer of a dying input. */
+static void take_over(Timeline *t, int step) {
+  const Cluster *c = &t->c->at[t->trace[step]];
+  for (int k = 0; k < c->nout; k++) {
+    int j = t->m->over[t->trace[step]][k], o = t->out[step][k];
+    if (j < 0 || o < 0 || t->inst.at[o].first != step) continue;
+    int i = t->in[step][j];
+    if (i >= 0 && t->inst.at[i].last == step) t->inst.at[o].takes = i;
+  }
+}
+
+static Timeline run_trace(const StorageMap *m, Arena *a, int n, const int *trace) {
+  Timeline t = {.m = m, .c = m->clusters, .arena = a, .n = n, .trace = trace};
+  bool *seen = arena_array(a, bool, t.c->n + 1);
+  t.again = arena_array(a, bool, n + 1);
+  t.in = arena_array(a, int *, n + 1);
+  t.out = arena_array(a, int *, n + 1);
+  t.now = arena_array(a, int, m->nunits + 1);
+  for (int u = 0; u < m->nunits; u++) t.now[u] = -1;
+  for (int s = 0; s < n; s++) {
+    const Cluster *c = &t.c->at[trace[s]];
+    t.again[s] = seen[trace[s]];
+    seen[trace[s]] = true;
+    t.in[s] = arena_array(a, int, c->nin + 1);
+    t.out[s] = arena_array(a, int, c->nout + 1);
+    for (int k = 0; k < c->nin; k++) t.in[s][k] = read_instance(&t, s, m->place[c->in[k]].unit);
+    for (int k = 0; k < c->nout; k++) t.out[s][k] = write_instance(&t, s, m->out[trace[s]][k].unit);
+  }
+  for (int i = 0; i < t.c->g->results.n; i++) {
+    int unit = m->place[t.c->g->results.at[i]].unit;
+    if (is_made(&m->unit[unit])) t.inst.at[t.now[unit]].last = n;
+  }
+  for (int s = 0; s < n; s++) take_over(&t, s);
+  for (int i = 0; i < t.inst.n; i++)
+    if (t.inst.at[i].last == n) t.inst.at[i].last = n - 1;
+  return t;
+}
+
+/* ---- classes ---- */
+
+/* Size of the vocabulary: the last axis of the largest value that cross-entropy reads; 0 without one. */
+static int64_t logits_axis(const Graph *g) {
+  int64_t best = 0, axis = 0;
+  const char *tag = intern("cross_entropy");
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = node_at(g, i);
+    if (n->tag != tag) continue;
+    for (int k = 0; k < n->nin; k++) {
+      const Shape *s = &val(g, n->in[k])->shape;
+      if (s->rank > 1 && shape_count(s) > best) {
+        best = shape_count(s);
+        axis = s->dim[s->rank - 1];
+      }
+    }
+  }
+  return axis;
+}
+
+static bool near_loss(const Timeline *t, int step) {
+  const char *tag = intern("cross_entropy");
+  const Cluster *c = &t->c->at[t->trace[step]];
+  for (int k = 0; k < c->nnodes; k++)
+    if (node_at(t->c->g, c->nodes[k])->tag == tag) return true;
+  return false;
+}
+
+static bool is_logits(const Timeline *t, const Instance *x, int64_t axis, const bool *loss_step) {
+  ValueId v = t->m->unit[x->unit].value;
+  if (v < 0 || axis == 0) return false;
+  const Shape *s = &val(t->c->g, v)->shape;
+  if (s->rank < 2 || s->dim[s->rank - 1] != axis) return false;
+  for (int step = x->first; step <= x->last; step++)
+    if (loss_step[step]) return true;
+  return false;
+}
+
+static BufClass class_of(const Timeline *t, const Instance *x) {
+  const Cluster *maker = &t->c->at[t->trace[x->first]], *reader = &t->c->at[t->trace[x->last]];
+  if (x->rebuilt) return BC_RECOMPUTED;
+  return maker->phase == PH_FORWARD && reader->phase != PH_FORWARD ? BC_ACTIVATION : BC_TRANSIENT;
+}
+
+/* ---- buffers ---- */
+
+static void add_instance_bufs(Plan *p, Timeline *t, int program) {
+  int64_t axis = logits_axis(t->c->g);
+  bool *loss_step = arena_array(t->arena, bool, t->n + 1);
+  for (int s = 0; s < t->n; s++) loss_step[s] = axis > 0 && near_loss(t, s);
+  for (int i = 0; i < t->inst.n; i++) {
+    Instance *x = &t->inst.at[i];
+    if (x->takes >= 0) { /* always an earlier instance */
+      x->buf = t->inst.at[x->takes].buf;
+      p->bufs.at[x->buf].last = x->last;
+      continue;
+    }
+    const Unit *u = &t->m->unit[x->unit];
+    const Cluster *maker = &t->c->at[t->trace[x->first]];
+    PlanBuf b = {.name = maker->name, .space = SPACE_DEVICE, .bytes = round_up(u->bytes, PLAN_ALIGN),
+                 .program = program, .first = x->first, .last = x->last, .var = -1, .value = u->value};
+    b.cls = is_logits(t, x, axis, loss_step) ? BC_LOGITS : class_of(t, x);
+    b.loc = u->value >= 0 ? node_of(t->c->g, u->value)->loc : NO_LOC;
+    x->buf = p->bufs.n;
+    vec_push(t->arena, &p->bufs, b);
+  }
+}
+
+static void add_input_bufs(Plan *p, Timeline *t, int program, int *unit_buf) {
+  for (int u = 0; u < t->m->nunits; u++) {
+    const Unit *x = &t->m->unit[u];
+    unit_buf[u] = x->var >= 0 ? p->var_buf[x->var] : -1;
+    if (x->input < 0) continue;
+    const Node *n = node_of(t->c->g, x->input);
+    PlanBuf b = {.name = n->sym, .cls = BC_INPUTS, .space = SPACE_DEVICE, .bytes = round_up(x->bytes, PLAN_ALIGN),
+                 .program = program, .first = 0, .last = t->n > 0 ? t->n - 1 : 0, .var = -1, .value = x->input,
+                 .loc = n->loc};
+    unit_buf[u] = p->bufs.n;
+    vec_push(t->arena, &p->bufs, b);
+  }
+}
+
+static int add_workspace(Plan *p, Timeline *t, int program, int step) {
+  const Cluster *c = &t->c->at[t->trace[step]];
+  if (c->workspace == 0) return -1;
+  PlanBuf b = {.name = c->name, .cls = BC_WORKSPACE, .space = SPACE_DEVICE,
+               .bytes = round_up(c->workspace, PLAN_ALIGN), .program = program, .first = step, .last = step,
+               .var = -1, .value = -1, .loc = NO_LOC};
+  vec_push(t->arena, &p->bufs, b);
+  return p->bufs.n - 1;
+}
+
+static Storage storage_at(const Timeline *t, const ValuePlace *at, int inst, const int *unit_buf) {
+  Storage s = {.buf = inst >= 0 ? t->inst.at[inst].buf : unit_buf[at->unit], .offset = at->offset};
+  memcpy(s.stride, at->stride, sizeof s.stride);
+  return s;
+}
+
+static void fill_steps(Plan *p, Timeline *t, int program, const int *unit_buf, PlanProgram *out) {
+  out->nsteps = t->n;
+  out->steps = arena_array(t->arena, PlanStep, t->n + 1);
+  for (int s = 0; s < t->n; s++) {
+    const Cluster *c = &t->c->at[t->trace[s]];
+    PlanStep *x = &out->steps[s];
+    x->cluster = t->trace[s];
+    x->recomputed = t->again[s];
+    x->in = arena_array(t->arena, Storage, c->nin + 1);
+    x->out = arena_array(t->arena, Storage, c->nout + 1);
+    for (int k = 0; k < c->nin; k++) x->in[k] = storage_at(t, &t->m->place[c->in[k]], t->in[s][k], unit_buf);
+    for (int k = 0; k < c->nout; k++)
+      x->out[k] = storage_at(t, &t->m->out[x->cluster][k], t->out[s][k], unit_buf);
+    x->workspace = add_workspace(p, t, program, s);
+    out->ns += c->ns;
+  }
+}
+
+static void fill_ends(Timeline *t, const int *unit_buf, PlanProgram *out) {
+  const Graph *g = t->c->g;
+  out->inputs = arena_alloc(t->arena, sizeof *out->inputs * (size_t)(t->m->nunits + 1));
+  for (int u = 0; u < t->m->nunits; u++) {
+    ValueId v = t->m->unit[u].input;
+    if (v < 0) continue;
+    out->inputs[out->ninputs].name = node_of(g, v)->sym;
+    out->inputs[out->ninputs].value = v;
+    out->inputs[out->ninputs++].at = storage_at(t, &t->m->place[v], -1, unit_buf);
+  }
+  out->nresults = g->results.n;
+  out->results = arena_alloc(t->arena, sizeof *out->results * (size_t)(g->results.n + 1));
+  for (int i = 0; i < g->results.n; i++) {
+    const ValuePlace *at = &t->m->place[g->results.at[i]];
+    out->results[i].name = g->result_names.at[i];
+    out->results[i].value = g->results.at[i];
+    out->results[i].at = storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->now[at->unit] : -1, unit_buf);
+  }
+}
+
+static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
+  int n = p->bufs.n - first_buf;
+  PlaceBuf *b = arena_array(a, PlaceBuf, n + 1);
+  int64_t *offset = arena_array(a, int64_t, n + 1);
+  int64_t *change = arena_array(a, int64_t, out->nsteps + 2);
+  for (int i = 0; i < n; i++) {
+    const PlanBuf *x = &p->bufs.at[first_buf + i];
+    b[i] = (PlaceBuf){.lower = x->first, .upper = x->last + 1, .size = x->bytes};
+    change[x->first] += x->bytes;
+    change[x->last + 1] -= x->bytes;
+  }
+  int64_t live = 0;
+  for (int s = 0; s <= out->nsteps; s++) {
+    live += change[s];
+    if (live > out->liveness_bytes) {
+      out->liveness_bytes = live;
+      out->peak_step = s;
+    }
+  }
+  PlaceInfo info;
+  PlaceOptions opt = {.align = PLAN_ALIGN, .effort = 0.25};
+  out->transient_bytes = n > 0 ? place_buffers(n, b, offset, &opt, &info) : 0;
+  for (int i = 0; i < n; i++) p->bufs.at[first_buf + i].offset = p->persistent_bytes + offset[i];
+}
+
+int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace) {
+  int program = p->programs.n, first_buf = p->bufs.n;
+  Timeline t = run_trace(m, a, ntrace, trace);
+  PlanProgram out = {.name = name, .clusters = *m->clusters};
+  int *unit_buf = arena_array(a, int, m->nunits + 1);
+  add_input_bufs(p, &t, program, unit_buf);
+  add_instance_bufs(p, &t, program);
+  fill_steps(p, &t, program, unit_buf, &out);
+  fill_ends(&t, unit_buf, &out);
+  place_program(p, a, first_buf, &out);
+  vec_push(a, &p->programs, out);
+  return program;
+}
+
+/* ---- totals ---- */
+
+static uint64_t mix(uint64_t h, int64_t x) { return hash_bytes(&x, sizeof x, h); }
+
+static uint64_t hash_storage(uint64_t h, const Storage *s, int n) {
+  for (int k = 0; k < n; k++) {
+    h = mix(mix(h, s[k].buf), s[k].offset);
+    h = hash_bytes(s[k].stride, sizeof s[k].stride, h);
+  }
+  return h;
+}
+
+static uint64_t hash_program(uint64_t h, const PlanProgram *x) {
+  const Graph *g = x->clusters.g;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = node_at(g, i);
+    h = mix(mix(h, n->op), n->nin);
+    if (n->nin) h = hash_bytes(n->in, sizeof *n->in * (size_t)n->nin, h);
+    if (n->nints) h = hash_bytes(n->ints, sizeof *n->ints * (size_t)n->nints, h);
+    h = hash_bytes(n->num, sizeof n->num, h);
+  }
+  for (int s = 0; s < x->nsteps; s++) {
+    const PlanStep *st = &x->steps[s];
+    const Cluster *c = &x->clusters.at[st->cluster];
+    h = mix(mix(h, st->cluster), c->kind);
+    h = hash_bytes(c->nodes, sizeof *c->nodes * (size_t)c->nnodes, h);
+    h = hash_storage(hash_storage(h, st->in, c->nin), st->out, c->nout);
+  }
+  return h;
+}
+
+static uint64_t plan_id(const Plan *p) {
+  uint64_t h = hash_text(p->target->name) ^ hash_text(p->job->model);
+  for (int i = 0; i < p->job->vars->all.n; i++) {
+    const Var *v = &p->job->vars->all.at[i];
+    h = mix(mix(h, (int64_t)hash_text(v->path)), v->dtype);
+    h = hash_bytes(v->shape.dim, sizeof v->shape.dim[0] * (size_t)v->shape.rank, h);
+  }
+  for (int i = 0; i < p->bufs.n; i++) {
+    const PlanBuf *b = &p->bufs.at[i];
+    h = mix(mix(mix(h, b->bytes), b->offset), b->program);
+    h = mix(mix(h, b->first), b->last);
+  }
+  for (int i = 0; i < p->programs.n; i++) h = hash_program(h, &p->programs.at[i]);
+  for (int i = 0; i < p->phases.n; i++)
+    h = mix(mix(h, p->phases.at[i].micro_batch), p->phases.at[i].accumulation);
+  return h;
+}
+
+static int64_t outside_arena(const Plan *p) { return p->overhead_bytes + p->reserve_bytes; }
+
+void assemble_finish(Plan *p, Arena *a) {
+  (void)a;
+  int64_t highest = 0;
+  for (int i = 0; i < p->programs.n; i++)
+    if (p->programs.at[i].transient_bytes > highest) highest = p->programs.at[i].transient_bytes;
+  p->arena_bytes = round_up(p->persistent_bytes + highest, p->target->granule_bytes);
+  p->peak_bytes = p->arena_bytes + outside_arena(p);
+  for (int i = 0; i < p->phases.n; i++) {
+    PlanPhase *ph = &p->phases.at[i];
+    highest = 0;
+    for (int k = 0; k < COUNT_OF(ph->programs); k++)
+      if (ph->programs[k] >= 0 && p->programs.at[ph->programs[k]].transient_bytes > highest)
+        highest = p->programs.at[ph->programs[k]].transient_bytes;
+    ph->peak_bytes = round_up(p->persistent_bytes + highest, p->target->granule_bytes) + outside_arena(p);
+  }
+  p->id = plan_id(p);
+}
+
+Ledger plan_ledger(const Plan *p) {
+  Ledger l = {.program = -1};
+  int64_t highest = -1, sum = 0;
+  for (int i = 0; i < p->programs.n; i++) {
+    if (p->programs.at[i].transient_bytes <= highest) continue;
+    highest = p->programs.at[i].transient_bytes;
+    l.program = i;
+  }
+  for (int i = 0; i < p->bufs.n; i++) {
+    const PlanBuf *b = &p->bufs.at[i];
+    bool live = b->program < 0;
+    if (b->program == l.program && l.program >= 0) {
+      int peak = p->programs.at[l.program].peak_step;
+      live = b->first <= peak && peak <= b->last;
+    }
+    if (live) l.bytes[b->cls] += b->bytes;
+  }
+  for (int c = 0; c < BC_COUNT; c++) sum += l.bytes[c];
+  l.gaps = p->arena_bytes - sum;
+  return l;
+}
