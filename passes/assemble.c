@@ -1,13 +1,13 @@
 /* assemble.c - steps, buffers, lifetimes and offsets (see assemble.h).
  *
- * A unit that is made, dropped and made again is several instances, each alive from the step that makes it to its last
- * reader. An output takes over the buffer of an input that dies at the same step where storage.c allows it. Each
- * remaining instance, each workspace and each input is one buffer for place_buffers. */
+ * Each instance of the timeline that takes over no other, each workspace and each input is one buffer for
+ * place_buffers. */
 #include "assemble.h"
 
 #include <string.h>
 
 #include "place.h"
+#include "timeline.h"
 
 const char *buf_class_text(BufClass c) {
   static const char *const text[] = {
@@ -66,90 +66,17 @@ void assemble_variables(Plan *p, Arena *a) {
   p->persistent_bytes = at;
 }
 
-/* ---- instances of units along the trace ---- */
-
-typedef struct {
-  int unit;
-  int first, last; /* steps */
-  bool rebuilt;
-  int takes;       /* instance whose buffer it takes over, -1 none */
-  int buf;         /* in Plan.bufs */
-} Instance;
-
+/* What the parts of one program's assembly share. */
 typedef struct {
   const StorageMap *m;
   const Clusters *c;
   Arena *arena;
-  int n;
-  const int *trace;
-  bool *again;         /* per step: a rebuild */
-  VEC(Instance) inst;
-  int **in, **out;     /* per step and operand: instance, or -1 for variables and inputs */
-  int *now;            /* per unit: the instance that holds it */
-} Timeline;
+  Timeline time;
+  int *inst_buf; /* per instance: in Plan.bufs */
+  int *unit_buf; /* per unit: of variables and inputs */
+} Assembly;
 
 static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
-
-static int read_instance(Timeline *t, int step, int unit) {
-  if (!is_made(&t->m->unit[unit])) return -1;
-  int i = t->now[unit];
-  ensure(i >= 0, "assembly: step %d (%s) reads a value before it is made", step, t->c->at[t->trace[step]].name);
-  t->inst.at[i].last = step;
-  return i;
-}
-
-static int write_instance(Timeline *t, int step, int unit) {
-  const Unit *u = &t->m->unit[unit];
-  if (!is_made(u)) return -1;
-  int i = t->now[unit];
-  bool fresh = i < 0 || (u->maker == t->trace[step] && t->inst.at[i].first != step);
-  if (fresh) {
-    i = t->inst.n;
-    Instance x = {.unit = unit, .first = step, .rebuilt = t->again[step], .takes = -1, .buf = -1};
-    vec_push(t->arena, &t->inst, x);
-    t->now[unit] = i;
-  }
-  t->inst.at[i].last = step;
-  return i;
-}
-
-/* An output takes over the buffer of a dying input. */
-static void take_over(Timeline *t, int step) {
-  const Cluster *c = &t->c->at[t->trace[step]];
-  for (int k = 0; k < c->nout; k++) {
-    int j = t->m->over[t->trace[step]][k], o = t->out[step][k];
-    if (j < 0 || o < 0 || t->inst.at[o].first != step) continue;
-    int i = t->in[step][j];
-    if (i >= 0 && t->inst.at[i].last == step) t->inst.at[o].takes = i;
-  }
-}
-
-static Timeline run_trace(const StorageMap *m, Arena *a, int n, const int *trace) {
-  Timeline t = {.m = m, .c = m->clusters, .arena = a, .n = n, .trace = trace};
-  bool *seen = arena_array(a, bool, t.c->n + 1);
-  t.again = arena_array(a, bool, n + 1);
-  t.in = arena_array(a, int *, n + 1);
-  t.out = arena_array(a, int *, n + 1);
-  t.now = arena_array(a, int, m->nunits + 1);
-  for (int u = 0; u < m->nunits; u++) t.now[u] = -1;
-  for (int s = 0; s < n; s++) {
-    const Cluster *c = &t.c->at[trace[s]];
-    t.again[s] = seen[trace[s]];
-    seen[trace[s]] = true;
-    t.in[s] = arena_array(a, int, c->nin + 1);
-    t.out[s] = arena_array(a, int, c->nout + 1);
-    for (int k = 0; k < c->nin; k++) t.in[s][k] = read_instance(&t, s, m->place[c->in[k]].unit);
-    for (int k = 0; k < c->nout; k++) t.out[s][k] = write_instance(&t, s, m->out[trace[s]][k].unit);
-  }
-  for (int i = 0; i < t.c->g->results.n; i++) {
-    int unit = m->place[t.c->g->results.at[i]].unit;
-    if (is_made(&m->unit[unit])) t.inst.at[t.now[unit]].last = n;
-  }
-  for (int s = 0; s < n; s++) take_over(&t, s);
-  for (int i = 0; i < t.inst.n; i++)
-    if (t.inst.at[i].last == n) t.inst.at[i].last = n - 1;
-  return t;
-}
 
 /* ---- classes ---- */
 
@@ -171,15 +98,15 @@ static int64_t logits_axis(const Graph *g) {
   return axis;
 }
 
-static bool near_loss(const Timeline *t, int step) {
+static bool near_loss(const Assembly *t, int step) {
   const char *tag = intern("cross_entropy");
-  const Cluster *c = &t->c->at[t->trace[step]];
+  const Cluster *c = &t->c->at[t->time.trace[step]];
   for (int k = 0; k < c->nnodes; k++)
     if (node_at(t->c->g, c->nodes[k])->tag == tag) return true;
   return false;
 }
 
-static bool is_logits(const Timeline *t, const Instance *x, int64_t axis, const bool *loss_step) {
+static bool is_logits(const Assembly *t, const Instance *x, int64_t axis, const bool *loss_step) {
   ValueId v = t->m->unit[x->unit].value;
   if (v < 0 || axis == 0) return false;
   const Shape *s = &val(t->c->g, v)->shape;
@@ -189,52 +116,54 @@ static bool is_logits(const Timeline *t, const Instance *x, int64_t axis, const 
   return false;
 }
 
-static BufClass class_of(const Timeline *t, const Instance *x) {
-  const Cluster *maker = &t->c->at[t->trace[x->first]], *reader = &t->c->at[t->trace[x->last]];
+static BufClass class_of(const Assembly *t, const Instance *x) {
+  const Cluster *maker = &t->c->at[t->time.trace[x->first]], *reader = &t->c->at[t->time.trace[x->last]];
   if (x->rebuilt) return BC_RECOMPUTED;
   return maker->phase == PH_FORWARD && reader->phase != PH_FORWARD ? BC_ACTIVATION : BC_TRANSIENT;
 }
 
 /* ---- buffers ---- */
 
-static void add_instance_bufs(Plan *p, Timeline *t, int program) {
+static void add_instance_bufs(Plan *p, Assembly *t, int program) {
   int64_t axis = logits_axis(t->c->g);
-  bool *loss_step = arena_array(t->arena, bool, t->n + 1);
-  for (int s = 0; s < t->n; s++) loss_step[s] = axis > 0 && near_loss(t, s);
-  for (int i = 0; i < t->inst.n; i++) {
-    Instance *x = &t->inst.at[i];
+  bool *loss_step = arena_array(t->arena, bool, t->time.nsteps + 1);
+  for (int s = 0; s < t->time.nsteps; s++) loss_step[s] = axis > 0 && near_loss(t, s);
+  t->inst_buf = arena_array(t->arena, int, t->time.n + 1);
+  for (int i = 0; i < t->time.n; i++) {
+    const Instance *x = &t->time.at[i];
     if (x->takes >= 0) { /* always an earlier instance */
-      x->buf = t->inst.at[x->takes].buf;
-      p->bufs.at[x->buf].last = x->last;
+      t->inst_buf[i] = t->inst_buf[x->takes];
+      p->bufs.at[t->inst_buf[i]].last = x->last;
       continue;
     }
     const Unit *u = &t->m->unit[x->unit];
-    const Cluster *maker = &t->c->at[t->trace[x->first]];
-    PlanBuf b = {.name = maker->name, .space = SPACE_DEVICE, .bytes = round_up(u->bytes, PLAN_ALIGN),
-                 .program = program, .first = x->first, .last = x->last, .var = -1, .value = u->value};
+    PlanBuf b = {.name = t->c->at[t->time.trace[x->first]].name, .space = SPACE_DEVICE,
+                 .bytes = round_up(u->bytes, PLAN_ALIGN), .program = program, .first = x->first,
+                 .last = x->last, .var = -1, .value = u->value};
     b.cls = is_logits(t, x, axis, loss_step) ? BC_LOGITS : class_of(t, x);
     b.loc = u->value >= 0 ? node_of(t->c->g, u->value)->loc : NO_LOC;
-    x->buf = p->bufs.n;
+    t->inst_buf[i] = p->bufs.n;
     vec_push(t->arena, &p->bufs, b);
   }
 }
 
-static void add_input_bufs(Plan *p, Timeline *t, int program, int *unit_buf) {
+static void add_input_bufs(Plan *p, Assembly *t, int program) {
+  t->unit_buf = arena_array(t->arena, int, t->m->nunits + 1);
   for (int u = 0; u < t->m->nunits; u++) {
     const Unit *x = &t->m->unit[u];
-    unit_buf[u] = x->var >= 0 ? p->var_buf[x->var] : -1;
+    t->unit_buf[u] = x->var >= 0 ? p->var_buf[x->var] : -1;
     if (x->input < 0) continue;
     const Node *n = node_of(t->c->g, x->input);
-    PlanBuf b = {.name = n->sym, .cls = BC_INPUTS, .space = SPACE_DEVICE, .bytes = round_up(x->bytes, PLAN_ALIGN),
-                 .program = program, .first = 0, .last = t->n > 0 ? t->n - 1 : 0, .var = -1, .value = x->input,
-                 .loc = n->loc};
-    unit_buf[u] = p->bufs.n;
+    PlanBuf b = {.name = n->sym, .cls = BC_INPUTS, .space = SPACE_DEVICE,
+                 .bytes = round_up(x->bytes, PLAN_ALIGN), .program = program, .first = 0,
+                 .last = t->time.nsteps > 0 ? t->time.nsteps - 1 : 0, .var = -1, .value = x->input, .loc = n->loc};
+    t->unit_buf[u] = p->bufs.n;
     vec_push(t->arena, &p->bufs, b);
   }
 }
 
-static int add_workspace(Plan *p, Timeline *t, int program, int step) {
-  const Cluster *c = &t->c->at[t->trace[step]];
+static int add_workspace(Plan *p, Assembly *t, int program, int step) {
+  const Cluster *c = &t->c->at[t->time.trace[step]];
   if (c->workspace == 0) return -1;
   PlanBuf b = {.name = c->name, .cls = BC_WORKSPACE, .space = SPACE_DEVICE,
                .bytes = round_up(c->workspace, PLAN_ALIGN), .program = program, .first = step, .last = step,
@@ -243,31 +172,31 @@ static int add_workspace(Plan *p, Timeline *t, int program, int step) {
   return p->bufs.n - 1;
 }
 
-static Storage storage_at(const Timeline *t, const ValuePlace *at, int inst, const int *unit_buf) {
-  Storage s = {.buf = inst >= 0 ? t->inst.at[inst].buf : unit_buf[at->unit], .offset = at->offset};
+static Storage storage_at(const Assembly *t, const ValuePlace *at, int inst) {
+  Storage s = {.buf = inst >= 0 ? t->inst_buf[inst] : t->unit_buf[at->unit], .offset = at->offset};
   memcpy(s.stride, at->stride, sizeof s.stride);
   return s;
 }
 
-static void fill_steps(Plan *p, Timeline *t, int program, const int *unit_buf, PlanProgram *out) {
-  out->nsteps = t->n;
-  out->steps = arena_array(t->arena, PlanStep, t->n + 1);
-  for (int s = 0; s < t->n; s++) {
-    const Cluster *c = &t->c->at[t->trace[s]];
+static void fill_steps(Plan *p, Assembly *t, int program, PlanProgram *out) {
+  const Timeline *time = &t->time;
+  out->nsteps = time->nsteps;
+  out->steps = arena_array(t->arena, PlanStep, time->nsteps + 1);
+  for (int s = 0; s < time->nsteps; s++) {
+    const Cluster *c = &t->c->at[time->trace[s]];
     PlanStep *x = &out->steps[s];
-    x->cluster = t->trace[s];
-    x->recomputed = t->again[s];
+    x->cluster = time->trace[s];
+    x->recomputed = time->again[s];
     x->in = arena_array(t->arena, Storage, c->nin + 1);
     x->out = arena_array(t->arena, Storage, c->nout + 1);
-    for (int k = 0; k < c->nin; k++) x->in[k] = storage_at(t, &t->m->place[c->in[k]], t->in[s][k], unit_buf);
-    for (int k = 0; k < c->nout; k++)
-      x->out[k] = storage_at(t, &t->m->out[x->cluster][k], t->out[s][k], unit_buf);
+    for (int k = 0; k < c->nin; k++) x->in[k] = storage_at(t, &t->m->place[c->in[k]], time->in[s][k]);
+    for (int k = 0; k < c->nout; k++) x->out[k] = storage_at(t, &t->m->out[x->cluster][k], time->out[s][k]);
     x->workspace = add_workspace(p, t, program, s);
     out->ns += c->ns;
   }
 }
 
-static void fill_ends(Timeline *t, const int *unit_buf, PlanProgram *out) {
+static void fill_ends(Assembly *t, PlanProgram *out) {
   const Graph *g = t->c->g;
   out->inputs = arena_alloc(t->arena, sizeof *out->inputs * (size_t)(t->m->nunits + 1));
   for (int u = 0; u < t->m->nunits; u++) {
@@ -275,7 +204,7 @@ static void fill_ends(Timeline *t, const int *unit_buf, PlanProgram *out) {
     if (v < 0) continue;
     out->inputs[out->ninputs].name = node_of(g, v)->sym;
     out->inputs[out->ninputs].value = v;
-    out->inputs[out->ninputs++].at = storage_at(t, &t->m->place[v], -1, unit_buf);
+    out->inputs[out->ninputs++].at = storage_at(t, &t->m->place[v], -1);
   }
   out->nresults = g->results.n;
   out->results = arena_alloc(t->arena, sizeof *out->results * (size_t)(g->results.n + 1));
@@ -283,7 +212,7 @@ static void fill_ends(Timeline *t, const int *unit_buf, PlanProgram *out) {
     const ValuePlace *at = &t->m->place[g->results.at[i]];
     out->results[i].name = g->result_names.at[i];
     out->results[i].value = g->results.at[i];
-    out->results[i].at = storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->now[at->unit] : -1, unit_buf);
+    out->results[i].at = storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1);
   }
 }
 
@@ -301,10 +230,9 @@ static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
   int64_t live = 0;
   for (int s = 0; s <= out->nsteps; s++) {
     live += change[s];
-    if (live > out->liveness_bytes) {
-      out->liveness_bytes = live;
-      out->peak_step = s;
-    }
+    if (live <= out->liveness_bytes) continue;
+    out->liveness_bytes = live;
+    out->peak_step = s;
   }
   PlaceInfo info;
   PlaceOptions opt = {.align = PLAN_ALIGN, .effort = 0.25};
@@ -314,13 +242,12 @@ static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
 
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace) {
   int program = p->programs.n, first_buf = p->bufs.n;
-  Timeline t = run_trace(m, a, ntrace, trace);
+  Assembly t = {.m = m, .c = m->clusters, .arena = a, .time = timeline_run(m, a, ntrace, trace, true)};
   PlanProgram out = {.name = name, .clusters = *m->clusters};
-  int *unit_buf = arena_array(a, int, m->nunits + 1);
-  add_input_bufs(p, &t, program, unit_buf);
+  add_input_bufs(p, &t, program);
   add_instance_bufs(p, &t, program);
-  fill_steps(p, &t, program, unit_buf, &out);
-  fill_ends(&t, unit_buf, &out);
+  fill_steps(p, &t, program, &out);
+  fill_ends(&t, &out);
   place_program(p, a, first_buf, &out);
   vec_push(a, &p->programs, out);
   return program;
