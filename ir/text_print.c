@@ -42,11 +42,21 @@ static void print_number(Str *o, double x) {
   str_add(o, text);
 }
 
+/* Names of axes are words in models; any other text stands in quotes. */
+static void print_axis(Str *o, const char *name) {
+  size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+  if (n && !name[n] && !(name[0] >= '0' && name[0] <= '9'))
+    str_add(o, name);
+  else
+    print_string(o, name);
+  str_add(o, "=");
+}
+
 static void print_type(Str *o, DType t, const Shape *s) {
   str_add(o, dtype_name(t));
   for (int k = 0; k < s->rank; k++) {
     str_add(o, k ? ", " : "[");
-    if (s->axis[k]) str_addf(o, "%s=", s->axis[k]);
+    if (s->axis[k]) print_axis(o, s->axis[k]);
     str_addf(o, "%lld", (long long)s->dim[k]);
   }
   if (s->rank) str_add(o, "]");
@@ -112,7 +122,7 @@ static const char *base_name(const Graph *g, const Node *n, Arena *a) {
     s = arena_printf(a, "%s%s%s", n->path, *n->path ? "." : "", op_name(n->op));
   for (char *c = s; *c; c++)
     if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-", *c)) *c = '_';
-  return s;
+  return *s ? s : "v";
 }
 
 static Names make_names(const Graph *g, Arena *a) {
