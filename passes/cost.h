@@ -18,11 +18,12 @@ typedef struct {
 } KernelCost;
 
 KernelCost cost_kernel(const Clusters *c, int cluster, bool tf32);
-/* The cost at micro-batch `at`, linear through a (at micro-batch at_a) and b (at at_b). */
-KernelCost cost_between(const KernelCost *a, int64_t at_a, const KernelCost *b, int64_t at_b, int64_t at);
+/* The value at micro-batch `at`, linear through a (at micro-batch at_a) and b (at at_b). */
 static inline int64_t linear_between(int64_t a, int64_t at_a, int64_t b, int64_t at_b, int64_t at) {
-  return a + (b - a) / (at_b - at_a) * (at - at_a);
+  return at_a == at_b ? a : a + (b - a) / (at_b - at_a) * (at - at_a);
 }
+
+KernelCost cost_between(const KernelCost *a, int64_t at_a, const KernelCost *b, int64_t at_b, int64_t at);
 
 int64_t cost_ns(const KernelCost *k, const Target *t);
 int64_t cost_workspace(const KernelCost *k, const Target *t);

@@ -116,7 +116,7 @@ typedef struct {
   Space space;
   int64_t bytes;        /* multiple of PLAN_ALIGN */
   int64_t offset;       /* in the arena */
-  int program;          /* index in Plan.programs; -1 persistent (variables, inputs) */
+  int program;          /* index in Plan.programs; -1 persistent (variables). Inputs live through all of their program */
   int first, last;      /* steps of that program between which it is live, inclusive */
   int var;              /* variable it holds, or -1 */
   ValueId value;        /* value it was made for, or -1 */
@@ -212,6 +212,8 @@ typedef struct {
   int64_t floor_bytes;     /* with its parts: */
   int64_t floor_persistent, floor_transient;
   VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
+  VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */
+  int phase;               /* the training phase that frontier, passed and the floor's parts speak of */
 } FitResult;
 FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
 

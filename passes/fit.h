@@ -1,0 +1,64 @@
+/* fit.h - between the files of the outer search: families of programs, their traces, and the pool of candidates.
+ *
+ * A family is the programs of one training phase with one number of chunks, for a range of micro-batches: built at two
+ * of them, everything is linear between and beyond (shapes are), so that a micro-batch costs arithmetic and no graph. */
+#ifndef MTC_FIT_H
+#define MTC_FIT_H
+#include "cost.h"
+#include "timeline.h"
+
+/* One program at one micro-batch. */
+typedef struct {
+  Clusters clusters;
+  StorageMap map;
+  KernelCost *cost;     /* per cluster */
+  int64_t inputs_bytes; /* aligned */
+} Built;
+
+typedef struct {
+  int n;
+  const int *order; /* cluster ids */
+  Timeline time;
+} Trace;
+
+typedef struct {
+  int phase, chunks;
+  int64_t at_a, at_b;         /* micro-batches that were built; equal when there is one */
+  int64_t least, most;        /* micro-batches that it stands for */
+  Built micro[2], eval[2];
+  bool has_eval;
+  int64_t fixed_bytes;        /* transient region of update and sample */
+  int64_t update_ns;
+  VEC(Trace) traces;          /* of micro; the first rebuilds nothing */
+  Trace eval_trace;
+} Family;
+
+/* Sizes and times of one program of a family at one micro-batch. */
+typedef struct {
+  int64_t *unit_bytes;  /* aligned */
+  int64_t *workspace;   /* per cluster, aligned */
+  int64_t *ns;          /* per cluster */
+  int64_t inputs_bytes;
+} Priced;
+
+typedef struct {
+  const Job *job;
+  const Target *target;
+  Arena *arena;
+  int recompute; /* RecomputeMode */
+} FitContext;
+
+/* ---- fit_family.c ---- */
+Built fit_build(const FitContext *x, Graph *g, Arena *a);
+/* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
+bool fit_same_structure(const Built *a, const Built *b);
+/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks. Traces are not filled in. */
+void fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Family **out, int *nout);
+/* Finds what can be rebuilt, at micro-batch `at`, and adds the traces that are new. */
+void fit_traces(const FitContext *x, Family *f, int64_t at);
+Priced fit_price(const FitContext *x, const Built b[2], int64_t at_a, int64_t at_b, int64_t at);
+/* Transient bytes of a program: inputs and the most that is alive. */
+int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
+bool fit_has_chunks(const Family *f);
+
+#endif

@@ -1,0 +1,283 @@
+/* fit_family.c - programs built at two micro-batches, priced at any, and the traces that rebuild values (see fit.h). */
+#include "fit.h"
+
+#include <string.h>
+
+#include "recompute.h"
+
+static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
+
+Built fit_build(const FitContext *x, Graph *g, Arena *a) {
+  Built b = {.clusters = fuse_graph(g, a)};
+  cost_clusters(&b.clusters, x->target, x->job->precision.tf32);
+  /* The map keeps the address of the clusters: they must not move. */
+  Clusters *kept = arena_copy(a, &b.clusters, sizeof b.clusters);
+  b.map = storage_map(kept, a);
+  b.cost = arena_array(a, KernelCost, kept->n + 1);
+  for (int i = 0; i < kept->n; i++) b.cost[i] = cost_kernel(kept, i, x->job->precision.tf32);
+  for (int u = 0; u < b.map.nunits; u++)
+    if (b.map.unit[u].input >= 0) b.inputs_bytes += round_up(b.map.unit[u].bytes, PLAN_ALIGN);
+  return b;
+}
+
+bool fit_same_structure(const Built *a, const Built *b) {
+  if (a->clusters.n != b->clusters.n || a->map.nunits != b->map.nunits) return false;
+  for (int u = 0; u < a->map.nunits; u++) {
+    const Unit *p = &a->map.unit[u], *q = &b->map.unit[u];
+    if (p->var != q->var || (p->input >= 0) != (q->input >= 0) || p->maker != q->maker || p->last != q->last ||
+        p->result != q->result)
+      return false;
+  }
+  for (int i = 0; i < a->clusters.n; i++) {
+    const Cluster *p = &a->clusters.at[i], *q = &b->clusters.at[i];
+    if (p->kind != q->kind || p->nin != q->nin || p->nout != q->nout || p->phase != q->phase) return false;
+    for (int k = 0; k < p->nin; k++)
+      if (a->map.place[p->in[k]].unit != b->map.place[q->in[k]].unit) return false;
+    for (int k = 0; k < p->nout; k++)
+      if (a->map.out[i][k].unit != b->map.out[i][k].unit || a->map.over[i][k] != b->map.over[i][k]) return false;
+  }
+  return true;
+}
+
+/* ---- prices ---- */
+
+Priced fit_price(const FitContext *x, const Built b[2], int64_t at_a, int64_t at_b, int64_t at) {
+  const StorageMap *m = &b[0].map;
+  int n = b[0].clusters.n;
+  Priced p = {.unit_bytes = arena_array(x->arena, int64_t, m->nunits + 1),
+              .workspace = arena_array(x->arena, int64_t, n + 1),
+              .ns = arena_array(x->arena, int64_t, n + 1)};
+  for (int u = 0; u < m->nunits; u++) {
+    if (m->unit[u].var >= 0) continue;
+    p.unit_bytes[u] =
+        round_up(linear_between(m->unit[u].bytes, at_a, b[1].map.unit[u].bytes, at_b, at), PLAN_ALIGN);
+    if (m->unit[u].input >= 0) p.inputs_bytes += p.unit_bytes[u];
+  }
+  for (int i = 0; i < n; i++) {
+    KernelCost k = cost_between(&b[0].cost[i], at_a, &b[1].cost[i], at_b, at);
+    p.ns[i] = cost_ns(&k, x->target);
+    p.workspace[i] = round_up(cost_workspace(&k, x->target), PLAN_ALIGN);
+  }
+  return p;
+}
+
+int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch) {
+  return p->inputs_bytes + timeline_peak(&t->time, p->unit_bytes, p->workspace, scratch, NULL);
+}
+
+/* ---- families ---- */
+
+static Trace as_it_stands(const Built *b, Arena *a) {
+  Trace t = {.n = b->clusters.n};
+  int *order = arena_array(a, int, t.n + 1);
+  for (int i = 0; i < t.n; i++) order[i] = i;
+  t.order = order;
+  t.time = timeline_run(&b->map, a, t.n, order, false);
+  return t;
+}
+
+/* Height and time of a program that does not depend on the micro-batch. */
+static int64_t fixed_height(const FitContext *x, Graph *g, int64_t *ns) {
+  Built b[2];
+  b[0] = b[1] = fit_build(x, g, x->arena);
+  Priced p = fit_price(x, b, 1, 1, 1);
+  Trace t = as_it_stands(&b[0], x->arena);
+  if (ns)
+    for (int i = 0; i < b[0].clusters.n; i++) *ns += p.ns[i];
+  return fit_height(&p, &t, arena_array(x->arena, int64_t, t.n + 1));
+}
+
+static void build_at(const FitContext *x, Family *f, int slot, int64_t at) {
+  GraphChoice c = {.phase = f->phase, .micro_batch = at, .chunks = f->chunks};
+  TrainGraphs g = train_graphs(x->job, x->arena, &c);
+  f->micro[slot] = fit_build(x, g.micro, x->arena);
+  f->has_eval = g.eval != NULL;
+  if (g.eval) f->eval[slot] = fit_build(x, g.eval, x->arena);
+  if (slot > 0) return;
+  f->fixed_bytes = f->update_ns = 0;
+  if (g.update) f->fixed_bytes = fixed_height(x, g.update, &f->update_ns);
+  int64_t sample = g.sample ? fixed_height(x, g.sample, NULL) : 0;
+  if (sample > f->fixed_bytes) f->fixed_bytes = sample;
+}
+
+static void add_family(const FitContext *x, Family f, Family **out, int *nout) {
+  f.traces.n = 0;
+  vec_push(x->arena, &f.traces, as_it_stands(&f.micro[0], x->arena));
+  if (f.has_eval) f.eval_trace = as_it_stands(&f.eval[0], x->arena);
+  Family *all = arena_array(x->arena, Family, *nout + 1);
+  if (*nout) memcpy(all, *out, sizeof f * (size_t)*nout);
+  all[(*nout)++] = f;
+  *out = all;
+}
+
+static bool linear_pair(const Family *f) {
+  return fit_same_structure(&f->micro[0], &f->micro[1]) &&
+         (!f->has_eval || fit_same_structure(&f->eval[0], &f->eval[1]));
+}
+
+static Family alone(const FitContext *x, Family f, int64_t at) {
+  f.at_a = f.at_b = f.least = f.most = at;
+  build_at(x, &f, 0, at);
+  f.micro[1] = f.micro[0];
+  f.eval[1] = f.eval[0];
+  return f;
+}
+
+/* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1 alone with (2, 4). */
+void fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Family **out, int *nout) {
+  Family f = {.phase = phase, .chunks = chunks};
+  for (int i = 0; i < n;) {
+    if (i + 1 == n) {
+      add_family(x, alone(x, f, batch[i]), out, nout);
+      return;
+    }
+    f.at_a = f.least = batch[i];
+    f.at_b = 2 * batch[i];
+    f.most = batch[n - 1];
+    build_at(x, &f, 0, f.at_a);
+    build_at(x, &f, 1, f.at_b);
+    if (linear_pair(&f)) {
+      add_family(x, f, out, nout);
+      return;
+    }
+    f.at_b = f.most = f.at_a;
+    f.micro[1] = f.micro[0];
+    f.eval[1] = f.eval[0];
+    add_family(x, f, out, nout);
+    i++;
+  }
+}
+
+bool fit_has_chunks(const Family *f) {
+  const Graph *g = f->micro[0].clusters.g;
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].chunk > 1) return true;
+  return false;
+}
+
+/* ---- recompute ---- */
+
+typedef struct {
+  VEC(int) ids;
+} Ids;
+
+static void add_id(Arena *a, Ids *list, int id) {
+  for (int i = 0; i < list->ids.n; i++)
+    if (list->ids.at[i] == id) return;
+  vec_push(a, &list->ids, id);
+}
+
+/* Layer numbers for the solver: what stands before the first layer belongs to it, what stands between the last layer and
+ * its gradient is a layer of its own. */
+static void solver_layers(const Clusters *c, RecOp *op) {
+  int last = -1;
+  for (int i = 0; i < c->n; i++)
+    if (c->at[i].layer > last) last = c->at[i].layer;
+  int now = 0;
+  bool head = false;
+  for (int i = 0; i < c->n; i++) {
+    int layer = c->at[i].layer;
+    if (layer >= 0) now = layer;
+    if (layer >= 0 && layer == last) head = true;
+    if (layer < 0 && head && now == last) now = last + 1;
+    if (layer >= 0 && c->at[i].phase != PH_FORWARD) head = false;
+    op[i].layer = now;
+  }
+}
+
+/* Can run again: its inputs do not change under way and it changes nothing but its own outputs. */
+static bool can_redo(const StorageMap *m, int cluster) {
+  const Cluster *c = &m->clusters->at[cluster];
+  if (c->phase != PH_FORWARD) return false;
+  for (int k = 0; k < c->nout; k++)
+    if (m->unit[m->out[cluster][k].unit].var >= 0 || m->unit[m->out[cluster][k].unit].nmakers > 1) return false;
+  for (int k = 0; k < c->nin; k++) {
+    int var = m->unit[m->place[c->in[k]].unit].var;
+    if (var >= 0 && m->overwritten[var]) return false;
+  }
+  return true;
+}
+
+static void fill_op(const FitContext *x, const StorageMap *m, int i, const int *value_of, RecOp *op) {
+  const Cluster *c = &m->clusters->at[i];
+  Ids in = {0}, out = {0};
+  op->alias = -1;
+  for (int k = 0; k < c->nout; k++) {
+    int unit = m->out[i][k].unit, over = m->over[i][k];
+    if (!is_made(&m->unit[unit])) continue;
+    if (m->unit[unit].maker != i) {
+      add_id(x->arena, &in, value_of[unit]); /* a later part of a concat */
+      continue;
+    }
+    add_id(x->arena, &out, value_of[unit]);
+    if (over < 0 || op->alias >= 0 || m->unit[m->place[c->in[over]].unit].last != i) continue;
+    op->alias = value_of[m->place[c->in[over]].unit];
+    int first = out.ids.at[0];
+    out.ids.at[0] = value_of[unit];
+    for (int j = 1; j < out.ids.n; j++)
+      if (out.ids.at[j] == value_of[unit]) out.ids.at[j] = first;
+  }
+  for (int k = 0; k < c->nin; k++) {
+    int unit = m->place[c->in[k]].unit;
+    if (is_made(&m->unit[unit])) add_id(x->arena, &in, value_of[unit]);
+  }
+  op->nin = in.ids.n;
+  op->in = in.ids.at;
+  op->nout = out.ids.n;
+  op->out = out.ids.at;
+  op->bwd = c->phase != PH_FORWARD;
+  op->redo = can_redo(m, i);
+  op->name = c->name;
+}
+
+static RecProblem problem_of(const FitContext *x, const Built *b, const Priced *p) {
+  const StorageMap *m = &b->map;
+  Arena *a = x->arena;
+  int *value_of = arena_array(a, int, m->nunits + 1), nval = 0;
+  int64_t *bytes = arena_array(a, int64_t, m->nunits + 1);
+  bool *keep = arena_array(a, bool, m->nunits + 1);
+  for (int u = 0; u < m->nunits; u++) {
+    value_of[u] = -1;
+    if (!is_made(&m->unit[u])) continue;
+    bytes[nval] = p->unit_bytes[u];
+    keep[nval] = m->unit[u].result;
+    value_of[u] = nval++;
+  }
+  RecOp *op = arena_array(a, RecOp, b->clusters.n + 1);
+  for (int i = 0; i < b->clusters.n; i++) {
+    fill_op(x, m, i, value_of, &op[i]);
+    op[i].ns = p->ns[i];
+    op[i].ws = p->workspace[i];
+  }
+  solver_layers(&b->clusters, op);
+  return (RecProblem){.nop = b->clusters.n, .op = op, .nval = nval, .bytes = bytes, .keep = keep};
+}
+
+static bool known_trace(const Family *f, int n, const int *order) {
+  for (int i = 0; i < f->traces.n; i++)
+    if (f->traces.at[i].n == n && !memcmp(f->traces.at[i].order, order, sizeof *order * (size_t)n)) return true;
+  return false;
+}
+
+enum { MOST_TRACES = 64 }; /* of one front; more would cost time and buy less than 1 % of the span each */
+
+void fit_traces(const FitContext *x, Family *f, int64_t at) {
+  if (x->recompute == RC_NONE) return;
+  Priced p = fit_price(x, f->micro, f->at_a, f->at_b, at);
+  RecProblem problem = problem_of(x, &f->micro[0], &p);
+  RecOptions opt = {.effort = 0};
+  RecFront front = recompute_front(x->arena, &problem, &opt);
+  int64_t most = front.at[0].peak, span = most - front.at[front.n - 1].peak, last = most;
+  for (int i = 1; i < front.n; i++) {
+    RecPlan *plan = &front.at[i];
+    bool end = i == front.n - 1;
+    if (x->recompute == RC_FULL && !end) continue;
+    if (!end && last - plan->peak < span / MOST_TRACES) continue;
+    last = plan->peak;
+    recompute_trace(x->arena, &problem, plan);
+    if (known_trace(f, plan->ntrace, plan->trace)) continue;
+    Trace t = {.n = plan->ntrace, .order = plan->trace};
+    t.time = timeline_run(&f->micro[0].map, x->arena, t.n, t.order, false);
+    vec_push(x->arena, &f->traces, t);
+  }
+}
