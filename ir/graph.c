@@ -75,8 +75,7 @@ int var_scalar(Vars *v, StepScalar s) {
 
 /* ---- attributes ---- */
 
-/* Reads "name:k" at *s into out and steps over it; false at the end. */
-static bool legend_next(const char **s, Attr *out) {
+bool attr_next(const char **s, Attr *out) {
   const char *p = *s;
   while (*p == ' ') p++;
   if (!*p) return false;
@@ -92,7 +91,7 @@ static bool legend_next(const char **s, Attr *out) {
 int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out) {
   const char *legend = table[op].attrs;
   int at = 0, nnum = 0, n = 0;
-  for (Attr attr = {0}; legend_next(&legend, &attr);) {
+  for (Attr attr = {0}; attr_next(&legend, &attr);) {
     if (attr.kind == 's') {
       attr.at = attr.len = 0;
     } else if (attr.kind == 'f') {

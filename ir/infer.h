@@ -63,6 +63,8 @@ typedef struct {
 /* Walks the legend over ints. Fills at most `max` attributes; -1 when ints do not have this layout. */
 int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out);
 enum { MAX_ATTRS = 8 };
+/* Reads the name and kind of the legend entry at *legend and steps over it; false at the end. */
+bool attr_next(const char **legend, Attr *out);
 
 /* How messages call an op: "+" for add, "@" for dot, else its name. */
 const char *op_symbol(Op op);
