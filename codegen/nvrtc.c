@@ -58,14 +58,24 @@ const char *cuda_arch(int sm) {
 }
 
 const KernelUse *image_spills(const CudaImage *image) {
-  for (int i = 0; i < image->use.n; i++)
+  for (int i = 0; i < image->use.n; i++) {
+    ensure(image->use.at[i].known, "ptxas said nothing of `%s`", image->use.at[i].name);
     if (image->use.at[i].stack_bytes || image->use.at[i].spill_bytes) return &image->use.at[i];
+  }
   return NULL;
 }
 
 /* ---- ptxas's report ---- */
-/* "ptxas info    : Function properties for NAME" / "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill
- * loads" / "ptxas info    : Used 32 registers, ..." */
+/* The number that stands before `p` in `text`, or -1. */
+static int number_before(const char *text, const char *p) {
+  while (p > text && p[-1] == ' ') p--;
+  const char *end = p;
+  while (p > text && isdigit((unsigned char)p[-1])) p--;
+  return p < end ? atoi(p) : -1;
+}
+
+/* "ptxas info    : Function properties for NAME" / "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0
+ * bytes spill loads" / "ptxas info    : Used 32 registers, ..." */
 static void read_log(Arena *a, CudaImage *m) {
   static const char function[] = "Function properties for ", used[] = "Used ";
   KernelUse *now = NULL;
@@ -75,14 +85,15 @@ static void read_log(Arena *a, CudaImage *m) {
     char text[1024];
     snprintf(text, sizeof text, "%.*s", (int)(end - line), line);
     char *p;
-    int stack, stores, loads;
     if ((p = strstr(text, function))) {
       vec_push(a, &m->use, ((KernelUse){.name = intern(p + sizeof function - 1)}));
       now = &vec_last(&m->use);
     } else if (now && (p = strstr(text, "bytes stack frame"))) {
-      if (sscanf(text, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack,
-                 &stores, &loads) == 3)
-        now->stack_bytes = stack, now->spill_bytes = stores + loads;
+      const char *stores = strstr(text, "bytes spill stores"), *loads = strstr(text, "bytes spill loads");
+      ensure(stores && loads, "ptxas reports resource use in a new form: %s", text);
+      now->stack_bytes = number_before(text, p);
+      now->spill_bytes = number_before(text, stores) + number_before(text, loads);
+      now->known = now->stack_bytes >= 0;
     } else if (now && (p = strstr(text, used)) && isdigit((unsigned char)p[sizeof used - 1])) {
       now->registers = atoi(p + sizeof used - 1);
     }

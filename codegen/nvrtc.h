@@ -10,6 +10,7 @@
 typedef struct {
   const char *name;                /* of the kernel, mangled as written (extern "C") */
   int registers, stack_bytes, spill_bytes;
+  bool known;                      /* ptxas reported it */
 } KernelUse;
 
 typedef struct {
