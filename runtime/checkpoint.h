@@ -49,7 +49,8 @@ char *checkpoint_path(Arena *a, const char *dir, int64_t step);
 /* The newest readable checkpoint of DIR; unreadable ones are named on stderr and passed over. NULL without a failure set
  * when there is none. */
 Checkpoint *checkpoint_newest(const char *dir, Fail *f);
-/* Removes all but the `keep` newest (0: none is removed) and what writers that died have left. */
-void checkpoint_prune(const char *dir, int64_t keep);
+/* After the checkpoint of `step` is durable: removes all up to it but the `keep` newest (0: none is removed), and what
+ * writers that died have left. */
+void checkpoint_prune(const char *dir, int64_t step, int64_t keep);
 
 #endif

@@ -185,10 +185,12 @@ Checkpoint *checkpoint_newest(const char *dir, Fail *f) {
   return c;
 }
 
-void checkpoint_prune(const char *dir, int64_t keep) {
+void checkpoint_prune(const char *dir, int64_t step, int64_t keep) {
   Arena *a = arena_new();
   Steps steps = list_steps(a, dir);
-  for (int i = (int)keep; keep > 0 && i < steps.n; i++) unlink(checkpoint_path(a, dir, steps.at[i]));
+  int64_t seen = 0;
+  for (int i = 0; keep > 0 && i < steps.n; i++)
+    if (steps.at[i] <= step && ++seen > keep) unlink(checkpoint_path(a, dir, steps.at[i]));
   DIR *d = opendir(dir);
   for (struct dirent *e; d && (e = readdir(d));)
     if (str_starts(e->d_name, "step-") && strstr(e->d_name, ".mtck.tmp-"))

@@ -78,7 +78,8 @@ static void check_gemm(Check *c, const char *what, const Cmd *k) {
   }
   const Tensor *t = k->tensors;
   for (int i = 0; i < 3; i++)
-    if (!dtype_is_float(t[i].dtype)) wrong(c, "%s: a product of integers", what);
+    if (!dtype_is_float(t[i].dtype) || !dtype_is_float(g->product))
+      wrong(c, "%s: a product of integers", what);
   check_matrix(c, what, &t[0], g->batch, g->step_a, g->trans_a ? g->k : g->m,
                g->trans_a ? g->m : g->k, g->lda);
   check_matrix(c, what, &t[1], g->batch, g->step_b, g->trans_b ? g->n : g->k,

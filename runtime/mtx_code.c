@@ -132,6 +132,10 @@ static void io_gemm(Codec *c, Gemm *g) {
   io_bool(c, &g->trans_a);
   io_bool(c, &g->trans_b);
   io_bool(c, &g->accumulate);
+  int product = (int)g->product;
+  io_int(c, &product);
+  if (product < 0 || product >= DT_COUNT) fail(c, "an unknown element type"), product = 0;
+  g->product = (DType)product;
 }
 
 static void io_attention(Codec *c, Attention *t) {

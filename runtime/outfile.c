@@ -11,23 +11,24 @@
 
 /* ---- crash hook ---- */
 
-int64_t crash_allowance(const char *point, int64_t units) {
+/* Units of a point that may still pass before the process must die; `units` more are about to. */
+static int64_t crash_left(const char *point, int64_t units) {
   static int64_t passed; /* of the one point that the environment names */
   const char *at = getenv("MTC_CRASH_AT");
   size_t n = strlen(point);
-  if (!at || strncmp(at, point, n) != 0 || at[n] != ':') return units;
+  if (!at || strncmp(at, point, n) != 0 || at[n] != ':') return INT64_MAX;
   int64_t left = strtoll(at + n + 1, NULL, 10) - passed;
   passed += units;
-  return left < units ? left > 0 ? left : 0 : units;
+  return left > 0 ? left : 0;
 }
 
-void crash_now(void) {
+static _Noreturn void crash_now(void) {
   kill(getpid(), SIGKILL);
   for (;;) pause();
 }
 
 void crash_point(const char *point) {
-  if (crash_allowance(point, 1) < 1) crash_now();
+  if (crash_left(point, 1) <= 1) crash_now();
 }
 
 /* ---- files ---- */
@@ -47,7 +48,8 @@ bool out_open(OutFile *o, const char *path, const char *crash, Fail *f) {
 }
 
 bool out_write(OutFile *o, const void *data, size_t bytes, Fail *f) {
-  size_t want = o->crash ? (size_t)crash_allowance(o->crash, (int64_t)bytes) : bytes;
+  int64_t left = o->crash ? crash_left(o->crash, (int64_t)bytes) : INT64_MAX;
+  size_t want = left < (int64_t)bytes ? (size_t)left : bytes;
   for (size_t done = 0; done < want;) {
     ssize_t n = write(o->fd, (const char *)data + done, want - done);
     if (n < 0 && errno == EINTR) continue;

@@ -18,10 +18,7 @@ bool out_commit(OutFile *o, Fail *f);             /* the file is there, or nothi
 void out_abandon(OutFile *o);
 
 /* Test hook, documented in docs/checkpoint.md: with MTC_CRASH_AT=POINT:N in the environment the process kills itself
- * (SIGKILL) at the N-th unit of that point. `units` are about to pass; returns how many of them may. */
-int64_t crash_allowance(const char *point, int64_t units);
-void crash_now(void) __attribute__((noreturn));
-/* One unit of a point has passed. */
+ * (SIGKILL) behind the N-th unit of that point. One unit passes: */
 void crash_point(const char *point);
 
 #endif

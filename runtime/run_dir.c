@@ -1,0 +1,52 @@
+/* run_dir.c - the folder of a run: model.mtx, metrics.jsonl, step-N.mtck. Refuses to mix two runs. */
+#include "train_parts.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_ours(const char *name) {
+  return !strcmp(name, "metrics.jsonl") || !strcmp(name, "model.mtx") ||
+         (str_starts(name, "step-") && strstr(name, ".mtck"));
+}
+
+/* Counts files of a run in dir; removes them when asked to. */
+static int visit(const char *dir, bool remove_them) {
+  Arena *a = arena_new();
+  int n = 0;
+  DIR *d = opendir(dir);
+  for (struct dirent *e; d && (e = readdir(d));) {
+    if (!is_ours(e->d_name)) continue;
+    n++;
+    if (remove_them) unlink(arena_printf(a, "%s/%s", dir, e->d_name));
+  }
+  if (d) closedir(d);
+  arena_free(a);
+  return n;
+}
+
+bool run_dir_open(const TrainOptions *o, Checkpoint **from, Fail *f) {
+  *from = NULL;
+  if (!make_dirs(o->dir) || access(o->dir, W_OK) != 0)
+    return fail_page(f, EXIT_IO, "E0601", "cannot write to the folder %s: %s", o->dir, strerror(errno));
+  if (o->resume) {
+    *from = checkpoint_newest(o->dir, f);
+    return !f->code;
+  }
+  if (!visit(o->dir, false)) return true;
+  if (!o->force)
+    return fail_set(f, EXIT_USAGE,
+                    "%s holds a run already\n  = --resume goes on with it, --force starts over, "
+                    "-o names another folder",
+                    o->dir);
+  visit(o->dir, true);
+  return true;
+}
+
+bool run_dir_store_program(const TrainOptions *o, const Program *p, Fail *f) {
+  char path[1024];
+  const char *why;
+  snprintf(path, sizeof path, "%s/model.mtx", o->dir);
+  return mtx_write(p, path, &why) || fail_page(f, EXIT_IO, "E0601", "%s", why);
+}

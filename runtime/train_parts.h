@@ -1,0 +1,66 @@
+/* train_parts.h - what the files of the training loop share: train.c (driver), train_step.c, train_eval.c and
+ * run_dir.c. Nobody else includes it. */
+#ifndef MTC_TRAIN_PARTS_H
+#define MTC_TRAIN_PARTS_H
+#include "checkpoint.h"
+#include "feed.h"
+#include "loader.h"
+#include "metrics.h"
+#include "replay.h"
+#include "train.h"
+#include "variables.h"
+
+/* One training phase with its data opened and checked. */
+typedef struct {
+  const ProgramPhase *setting;
+  DataSet *data;
+  Feed micro, eval;
+  int64_t steps, samples; /* of the phase; of a step */
+  bool follows;           /* goes on where the phase before stopped in the data */
+} RunPhase;
+
+typedef struct {
+  const Program *program;
+  const TrainOptions *options;
+  Arena *arena;
+  uint64_t seed;
+  Replay replay;
+  Metrics metrics;
+  Scalars scalars;
+  int loss, grad_norm, skipped, eval, eval_metric; /* variables of metrics, -1 none */
+  bool has_state;      /* micro-steps change variables: a step cannot be given up half-way */
+  RunPhase *phases;
+  DataSet **eval_data; /* per phase, NULL when there is no evaluation */
+  Batch eval_batch;
+  TrainState state;
+  int64_t total;       /* steps of all phases */
+  int64_t saved_step;  /* of the last checkpoint, -1 none */
+  bool measured;       /* the memory line was printed */
+  double started;
+} Train;
+
+/* ---- train_step.c ---- */
+typedef enum { STEP_DONE, STEP_ABANDONED, STEP_FAILED } StepResult;
+/* One optimizer step on a batch; fills loss, grad_norm, lr and skipped of the report. Abandoned when the user
+ * interrupts it before the update and nothing has changed yet. */
+StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f);
+/* After a skipped step: path of the first parameter whose gradient is not finite, found by computing the step's gradients
+ * again; NULL when there is none or it cannot be told. */
+const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
+
+/* ---- train_eval.c ---- */
+bool eval_open(Train *t, Fail *f);
+/* Loss, and the metric when there is one, over the held-out data, by the evaluation program of a phase. Nothing when there
+ * is none, or when the user interrupts it. */
+bool eval_run(Train *t, int phase, StepReport *r, Fail *f);
+void eval_close(Train *t);
+
+/* ---- run_dir.c ---- */
+/* Makes the folder ready and finds the checkpoint to go on from (NULL: from the start). */
+bool run_dir_open(const TrainOptions *o, Checkpoint **from, Fail *f);
+bool run_dir_store_program(const TrainOptions *o, const Program *p, Fail *f);
+
+/* Set by the handler of SIGINT and SIGTERM. */
+extern volatile int train_interrupted;
+
+#endif
