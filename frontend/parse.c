@@ -251,7 +251,7 @@ const char *parse_string(Parse *p, Loc loc, const char *quoted, size_t len) {
         c = '\n';
       } else if (c == 't') {
         c = '\t';
-      } else if (c != '"' && c != '\\') {
+      } else if (c != '"' && c != '\\' && !p->skipping) {
         Loc at = {loc.file, loc.line, loc.col + (int)i - 1, 2};
         Diag *g = diag_error(p->diags, E_SYNTAX, at, "unknown escape in a string");
         diag_note(p->diags, g, "there are `\\n`, `\\t`, `\\\"` and `\\\\`");
@@ -263,6 +263,15 @@ const char *parse_string(Parse *p, Loc loc, const char *quoted, size_t len) {
 }
 
 /* ---- entry points ---- */
+
+void parse_tokens(Arena *a, const char *text, TokenList *out) {
+  File scratch = {0};
+  Parse p = {.arena = a, .file = &scratch, .line = 1, .col = 1, .skipping = true};
+  p.value = arena_new_of(a, union MT_YYSTYPE);
+  p.scanner = mt_scan_open(&p, text, strlen(text));
+  for (Token t = scan(&p); t.kind != T_END; t = scan(&p)) vec_push(a, out, t);
+  mt_scan_close(p.scanner);
+}
 
 File *mt_parse_text(Arena *a, Diags *d, const char *path, const char *text, size_t size) {
   File *f = arena_new_of(a, File);

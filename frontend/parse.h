@@ -22,6 +22,7 @@ typedef struct {
 
 typedef enum { LEVEL_ITEM, LEVEL_MEMBER, LEVEL_STMT, LEVEL_ENTRY, LEVEL_WRAP } Level;
 
+typedef VEC(Token) TokenList;
 typedef VEC(TypeExpr *) TypeList;
 typedef VEC(Arg) ArgList;
 typedef VEC(FnArg) FnArgList;
@@ -65,6 +66,9 @@ Expr *parse_dtype(Parse *p, Loc loc, const char *text);
 TypeExpr *parse_type(Parse *p, Loc loc, const char *dtype, ExprList *dims);
 void parse_version(Parse *p, Loc loc, const char *text);
 const char *parse_string(Parse *p, Loc loc, const char *quoted, size_t len);
+
+/* The tokens of a text that parsed without errors, in order, for fmt. */
+void parse_tokens(Arena *a, const char *text, TokenList *out);
 
 /* parse_error.c */
 /* Reports that `found` stands where one of `expected` (spellings of the grammar) should. */

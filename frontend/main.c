@@ -1,0 +1,40 @@
+/* main.c - the compiler's program: parse the command line, run the command, report what it collected. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include "frontend/cli.h"
+
+/* A full disk or a closed pipe under `mtc ... > file` must not look like success. */
+static int close_output(Cli *c, int code) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  if (errno == EPIPE) return code ? code : EXIT_IO;
+  return cli_fail(c, EXIT_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+static int run(Cli *c, int argc, char **argv) {
+  int code = cli_parse(c, argc, argv);
+  if (code != EXIT_OK) return code;
+  if (c->flag.version) {
+    puts("mtc " MTC_VERSION);
+  } else if (c->flag.help) {
+    if (c->command)
+      cli_help_command(c->command, stdout);
+    else
+      cli_help_index(stdout);
+  } else if (c->command) {
+    code = cli_finish(c, c->command->run(c));
+  } else {
+    cli_help_short(stderr);
+    return EXIT_USAGE;
+  }
+  return close_output(c, code);
+}
+
+int main(int argc, char **argv) {
+  signal(SIGPIPE, SIG_IGN);
+  Cli c = {.arena = arena_new()};
+  c.diags = diags_new(c.arena);
+  int code = run(&c, argc, argv);
+  arena_free(c.arena);
+  return code;
+}
