@@ -1,0 +1,17 @@
+/* print_c.h - between the files of the C printer. */
+#ifndef MTC_PRINT_C_H
+#define MTC_PRINT_C_H
+#include "kir.h"
+
+/* C type that a register of this dtype lives in ("float"), and that memory holds ("uint16_t"). */
+const char *c_register_type(DType t);
+const char *c_memory_type(DType t);
+
+/* The integer, in terms of i0, i1, ..: one variable for each group of the nest, named after its last axis. */
+void c_index(Str *out, const KIndex *i, const KNest *n);
+/* The right-hand side that computes register r; KI_REDUCE and KI_SUM have none. */
+void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r);
+/* "p3[..] = v7;" */
+void c_store(Str *out, const Kernel *k, const KNest *n, const KStore *s);
+
+#endif
