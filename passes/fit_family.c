@@ -170,17 +170,15 @@ static void add_id(Arena *a, Ids *list, int id) {
 /* Layer numbers for the solver: what stands before the first layer belongs to it, what stands between the last layer and
  * its gradient is a layer of its own. */
 static void solver_layers(const Clusters *c, RecOp *op) {
-  int last = -1;
+  int last = -1, now = 0;
   for (int i = 0; i < c->n; i++)
     if (c->at[i].layer > last) last = c->at[i].layer;
-  int now = 0;
-  bool head = false;
   for (int i = 0; i < c->n; i++) {
-    int layer = c->at[i].layer;
-    if (layer >= 0) now = layer;
-    if (layer >= 0 && layer == last) head = true;
-    if (layer < 0 && head && now == last) now = last + 1;
-    if (layer >= 0 && c->at[i].phase != PH_FORWARD) head = false;
+    if (c->at[i].layer >= 0) {
+      now = c->at[i].layer;
+    } else if (c->at[i].phase == PH_FORWARD && i > 0 && now == last) {
+      now = last + 1;
+    }
     op[i].layer = now;
   }
 }
