@@ -223,13 +223,14 @@ static Ad start(Graph *g, bool split) {
 static void walk_back(Ad *ad, int last) {
   for (int i = last; i >= 0; i--) {
     const Node n = ad->g->nodes.at[i]; /* a copy: the graph grows */
-    bool any = false;
+    bool reached = false, goes_on = false;
     enter(ad, &n);
     for (int k = 0; k < n.nout; k++) {
       if (ad->cot[n.out + k].pieces.n) join_pieces(ad, n.out + k);
-      any |= ad->cot[n.out + k].whole >= 0;
+      reached |= ad->cot[n.out + k].whole >= 0;
     }
-    if (any) rules[n.op](ad, &n);
+    for (int k = 0; k < n.nin; k++) goes_on |= ad->needs[n.in[k]];
+    if (reached && goes_on) rules[n.op](ad, &n);
   }
 }
 

@@ -91,7 +91,7 @@ void ev_random(Ev *e, const Node *n) {
     }
     unsigned bits = philox_bits((unsigned)seed[0], (unsigned)seed[1], key, step, (unsigned)sample,
                                 (unsigned long long)element);
-    e->v[n->out][i] = out->dtype == DT_U32 ? bits : philox_uniform(bits);
+    e->v[n->out][i] = out->dtype == DT_U32 ? (double)bits : (double)philox_uniform(bits);
   }
 }
 
