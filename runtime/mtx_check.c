@@ -132,6 +132,16 @@ static void check_scatter(Check *c, const char *what, const Cmd *k) {
     wrong(c, "%s: shapes of ids, rows and result do not fit", what);
 }
 
+static void check_launch(Check *c, const char *what, const Launch *l) {
+  if (l->kernel < 0 || l->kernel >= c->p->nkernels)
+    wrong(c, "%s: there is no kernel %d", what, l->kernel);
+  bool grid = l->grid[0] > 0 && l->grid[1] > 0 && l->grid[2] > 0;
+  if (!grid || l->threads < 1 || l->threads > 1024 || l->shared < 0 || l->rows < 0 || l->cols < 0 ||
+      l->store_rows < 0)
+    wrong(c, "%s: a launch is out of range", what);
+  if (!inside(c, l->table_offset, 0)) wrong(c, "%s: a schedule lies outside the arena", what);
+}
+
 static void check_cmd(Check *c, const ProgramCode *code, int index) {
   const Cmd *k = &code->cmds[index];
   const char *what = arena_printf(c->arena, "command %d of `%s` (%s)", index,
@@ -143,8 +153,9 @@ static void check_cmd(Check *c, const ProgramCode *code, int index) {
                                  [CMD_ATTENTION_BWD] = 9, [CMD_SCATTER] = 3, [CMD_FILL] = 1};
   if (k->ntensors < at_least[k->kind]) wrong(c, "%s: too few tensors", what);
   if (c->why) return;
-  if (k->kind == CMD_KERNEL && (k->kernel < 0 || k->kernel >= c->p->nkernels))
+  if (k->kind == CMD_KERNEL && !k->nlaunches && (k->kernel < 0 || k->kernel >= c->p->nkernels))
     wrong(c, "%s: there is no kernel %d", what, k->kernel);
+  for (int i = 0; i < k->nlaunches; i++) check_launch(c, what, &k->launches[i]);
   if (k->kind == CMD_GEMM) check_gemm(c, what, k);
   if (k->kind == CMD_ATTENTION || k->kind == CMD_ATTENTION_BWD) check_attention(c, what, k);
   if (k->kind == CMD_SCATTER) check_scatter(c, what, k);
@@ -236,6 +247,9 @@ static void check_rest(Check *c) {
   for (int i = 0; i < p->nweights; i++)
     if (!p->weights[i].key || p->weights[i].var < 0 || p->weights[i].var >= p->nvars)
       wrong(c, "the weights map names a variable that is not there");
+  for (int i = 0; i < p->nconstants; i++)
+    if (!inside(c, p->constants[i].offset, (int64_t)p->constants[i].bytes))
+      wrong(c, "constant %d lies outside the arena", i);
   for (int i = 0; i < p->nkernels; i++)
     if (!p->kernel_names[i]) wrong(c, "a kernel has no name");
   if (p->eval_data < -1 || p->eval_data >= p->ndata || p->eval_every < 0 || p->eval_batches < 0)

@@ -93,6 +93,22 @@ static void io_str(Codec *c, const char **s) {
   *s = copy;
 }
 
+static void io_blob(Codec *c, const void **data, size_t *bytes) {
+  int64_t n = (int64_t)*bytes;
+  io_i64(c, &n);
+  if (c->out) {
+    str_add_n(c->out, *data, (size_t)n);
+    return;
+  }
+  if (n < 0 || (size_t)n > c->size - c->at) {
+    fail(c, "data is longer than the program section");
+    n = 0;
+  }
+  *data = arena_copy(c->arena, c->in + c->at, (size_t)n);
+  *bytes = (size_t)n;
+  c->at += (size_t)n;
+}
+
 /* The count of an array whose items take at least min bytes. */
 static void io_count(Codec *c, int *n, size_t min) {
   io_int(c, n);
@@ -136,6 +152,7 @@ static void io_gemm(Codec *c, Gemm *g) {
   io_int(c, &product);
   if (product < 0 || product >= DT_COUNT) fail(c, "an unknown element type"), product = 0;
   g->product = (DType)product;
+  io_bool(c, &g->tf32);
 }
 
 static void io_attention(Codec *c, Attention *t) {
@@ -143,9 +160,17 @@ static void io_attention(Codec *c, Attention *t) {
   io_bool(c, &t->has_mask);
   io_bool(c, &t->has_bias);
   io_bool(c, &t->has_drop);
+  io_bool(c, &t->wgmma);
   io_f64(c, &t->scale);
   io_f64(c, &t->drop);
   io_u64(c, &t->key);
+}
+
+static void io_launch(Codec *c, Launch *l) {
+  int *numbers[] = {&l->kernel, &l->grid[0], &l->grid[1], &l->grid[2], &l->threads,
+                    &l->shared, &l->role,    &l->rows,    &l->cols,    &l->store_rows};
+  for (int i = 0; i < COUNT_OF(numbers); i++) io_int(c, numbers[i]);
+  io_i64(c, &l->table_offset);
 }
 
 static void io_cmd(Codec *c, Cmd *k) {
@@ -154,6 +179,10 @@ static void io_cmd(Codec *c, Cmd *k) {
   if (kind < CMD_KERNEL || kind > CMD_FILL) fail(c, "an unknown command"), kind = CMD_FILL;
   k->kind = (CmdKind)kind;
   io_int(c, &k->kernel);
+  io_int(c, &k->nlaunches);
+  if (k->nlaunches < 0 || k->nlaunches > MAX_LAUNCHES)
+    fail(c, "a command has too many launches"), k->nlaunches = 0;
+  for (int i = 0; i < k->nlaunches; i++) io_launch(c, &k->launches[i]);
   IO_ARRAY(c, k->ntensors, k->tensors, 16);
   for (int i = 0; i < k->ntensors; i++) io_tensor(c, &k->tensors[i]);
   if (k->kind == CMD_GEMM) io_gemm(c, &k->gemm);
@@ -167,7 +196,7 @@ static void io_cmd(Codec *c, Cmd *k) {
 
 static void io_program(Codec *c, ProgramCode *p) {
   io_str(c, &p->name);
-  IO_ARRAY(c, p->ncmds, p->cmds, 37);
+  IO_ARRAY(c, p->ncmds, p->cmds, 41);
   for (int i = 0; i < p->ncmds; i++) io_cmd(c, &p->cmds[i]);
   IO_ARRAY(c, p->ninputs, p->inputs, 20);
   for (int i = 0; i < p->ninputs; i++) io_str(c, &p->inputs[i].name), io_tensor(c, &p->inputs[i].at);
@@ -244,7 +273,7 @@ static void io_settings(Codec *c, Program *p) {
 
 static void io_all(Codec *c, Program *p) {
   io_settings(c, p);
-  IO_ARRAY(c, p->nvars, p->vars, 58);
+  IO_ARRAY(c, p->nvars, p->vars, 53);
   for (int i = 0; i < p->nvars; i++) io_var(c, &p->vars[i]);
   IO_ARRAY(c, p->nprograms, p->programs, 20);
   for (int i = 0; i < p->nprograms; i++) io_program(c, &p->programs[i]);
@@ -257,6 +286,11 @@ static void io_all(Codec *c, Program *p) {
     io_str(c, &p->weights[i].key);
     io_int(c, &p->weights[i].var);
     io_bool(c, &p->weights[i].transposed);
+  }
+  IO_ARRAY(c, p->nconstants, p->constants, 12);
+  for (int i = 0; i < p->nconstants; i++) {
+    io_i64(c, &p->constants[i].offset);
+    io_blob(c, &p->constants[i].data, &p->constants[i].bytes);
   }
   IO_ARRAY(c, p->nkernels, p->kernel_names, 4);
   for (int i = 0; i < p->nkernels; i++) io_str(c, &p->kernel_names[i]);
