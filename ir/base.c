@@ -1,5 +1,4 @@
 /* base.c - arenas, vectors, strings, sizes, hashing, files, bugs. See base.h. */
-#define _GNU_SOURCE
 #include "base.h"
 #include <ctype.h>
 #include <errno.h>

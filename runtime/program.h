@@ -30,16 +30,31 @@ typedef struct {
   int64_t step_a, step_b, step_c; /* elements between matrices of the batch */
   bool accumulate;               /* c += */
   DType product;                 /* what the product is rounded to before it is added or stored */
+  bool tf32;                     /* CUDA: f32 operands are rounded to TF32 */
 } Gemm;
 typedef struct {
   bool causal, has_mask, has_bias, has_drop;
+  bool wgmma;                    /* CUDA: family of its kernels */
   double scale, drop;
   uint64_t key;
 } Attention;
 
+/* One launch of an emitted CUDA function. A CMD_KERNEL has one per nest, all with the same arguments; attention has one
+ * per kernel of attention_cuda.h. */
+typedef struct {
+  int kernel;                    /* in kernel_names */
+  int grid[3], threads, shared;  /* bytes of dynamic shared memory */
+  int role;                      /* attention: AttKernel of attention_cuda.h */
+  int rows, cols, store_rows;    /* wgmma: boxes of the tensor maps, 0 otherwise */
+  int64_t table_offset;          /* wgmma: the schedule in the arena */
+} Launch;
+enum { MAX_LAUNCHES = 4 };
+
 typedef struct {
   CmdKind kind;
-  int kernel;
+  int kernel;                    /* CPU: the function in kernel_names */
+  int nlaunches;                 /* CUDA; 0 on the CPU */
+  Launch launches[MAX_LAUNCHES];
   int ntensors;
   Tensor *tensors;
   Gemm gemm;
@@ -151,10 +166,17 @@ typedef struct Program {
   int64_t ignore;
   int64_t nonfinite_limit;
   bool nonfinite_stop;
+  int nconstants;            /* data of the plan itself (schedules), written once into the arena when it is opened */
+  struct {
+    int64_t offset;
+    size_t bytes;
+    const void *data;
+  } *constants;
   int nkernels;
   const char **kernel_names;
   const char *kernel_source; /* C (CPU) or CUDA C++; one translation unit */
-  /* Compiled images: one per architecture ("x86-64:HASH of the CPU's features" for C). */
+  /* Compiled images. C: one per "x86-64:HASH of the CPU's features". CUDA: cubins, several per architecture ("sm_90a"),
+   * which together have all kernels. */
   int nimages;
   struct {
     const char *arch;

@@ -1,0 +1,100 @@
+/* cuda_gemm.c - GEMM commands through cuBLASLt: our workspace, no hidden memory, algorithms by a fixed rule.
+ *
+ * Matrices of a Gemm are row-major; cuBLASLt's are column-major, where a row-major matrix is its transpose. So
+ * C[M,N] = A B is computed as C^T = B^T A^T: B is the first operand, A the second, and the stored bytes stay as they are.
+ *
+ * The rule: the first algorithm of cuBLASLt's heuristic that needs no more than the plan's workspace, without partial sums in
+ * the output's dtype. The query depends on shapes, dtypes and alignment only, so that a recomputed or repeated product takes the
+ * same algorithm. */
+#include "cuda_parts.h"
+#include <string.h>
+
+static bool lt_ok(int status, const Cmd *c, const char *what, Fail *f) {
+  if (status == 0) return true;
+  return fail_set(f, EXIT_DEVICE, "%s (%s): cuBLASLt cannot %s: status %d", c->name, c->where, what,
+                  status);
+}
+
+static int lt_type(DType t) {
+  return t == DT_BF16 ? LT_R_16BF : t == DT_F16 ? LT_R_16F : LT_R_32F;
+}
+
+/* A row-major matrix as stored, `rows` rows of `cols`, as the column-major matrix cols x rows. */
+static bool layout(const Cmd *c, LtMatrixLayout *l, DType t, int64_t rows, int64_t cols, int64_t ld,
+                   int64_t step, Fail *f) {
+  int32_t batch = (int32_t)c->gemm.batch;
+  return lt_ok(lt.cublasLtMatrixLayoutCreate(l, lt_type(t), (uint64_t)cols, (uint64_t)rows, ld), c,
+               "describe a matrix", f) &&
+         (batch <= 1 ||
+          (lt_ok(lt.cublasLtMatrixLayoutSetAttribute(*l, LT_LAYOUT_BATCH, &batch, sizeof batch), c,
+                 "describe a batch", f) &&
+           lt_ok(lt.cublasLtMatrixLayoutSetAttribute(*l, LT_LAYOUT_STRIDE, &step, sizeof step), c,
+                 "describe a batch", f)));
+}
+
+/* Largest power of two, up to 256, that divides the address of the tensor wherever its buffer is placed. */
+static uint32_t alignment(const Tensor *t) {
+  uint32_t align = 256;
+  while (align > 1 && t->offset % align) align /= 2;
+  return align;
+}
+
+static bool choose(Device *d, const Cmd *c, CudaGemm *g, Fail *f) {
+  LtPreference pref = NULL;
+  uint64_t workspace = (uint64_t)c->workspace_bytes;
+  uint32_t reduction = LT_REDUCTION_NOT_OUTPUT_TYPE;
+  uint32_t align[] = {alignment(&c->tensors[1]), alignment(&c->tensors[0]), alignment(&c->tensors[2])};
+  LtHeuristic best = {0};
+  int found = 0;
+  bool ok =
+      lt_ok(lt.cublasLtMatmulPreferenceCreate(&pref), c, "make a preference", f) &&
+      lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_WORKSPACE, &workspace, 8), c,
+            "bound its workspace", f) &&
+      lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_REDUCTION, &reduction, 4), c,
+            "bound its reductions", f);
+  static const int attributes[] = {LT_PREF_ALIGN_A, LT_PREF_ALIGN_B, LT_PREF_ALIGN_C, LT_PREF_ALIGN_D};
+  for (int i = 0; ok && i < COUNT_OF(attributes); i++)
+    ok = lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, attributes[i], &align[i < 2 ? i : 2], 4), c,
+               "take an alignment", f);
+  ok = ok && lt_ok(lt.cublasLtMatmulAlgoGetHeuristic(d->lt, g->desc, g->a, g->b, g->c, g->c, pref, 1,
+                                                     &best, &found),
+                   c, "choose an algorithm", f);
+  if (ok && (!found || best.state))
+    ok = fail_set(f, EXIT_DEVICE, "%s (%s): cuBLASLt has no algorithm for this product", c->name, c->where);
+  if (pref) lt.cublasLtMatmulPreferenceDestroy(pref);
+  g->algo = best.algo;
+  g->workspace = best.workspace;
+  return ok;
+}
+
+bool cuda_gemm_ready(Device *d, const Cmd *c, CudaGemm *g, Fail *f) {
+  const Gemm *m = &c->gemm;
+  const Tensor *t = c->tensors;
+  int32_t op_b = m->trans_b, op_a = m->trans_a;
+  g->alpha = 1;
+  g->beta = m->accumulate ? 1 : 0;
+  return lt_ok(lt.cublasLtMatmulDescCreate(&g->desc, m->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32, LT_R_32F),
+               c, "describe a product", f) &&
+         lt_ok(lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSA, &op_b, 4), c, "transpose", f) &&
+         lt_ok(lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSB, &op_a, 4), c, "transpose", f) &&
+         layout(c, &g->a, t[1].dtype, m->trans_b ? m->n : m->k, m->trans_b ? m->k : m->n, m->ldb,
+                m->step_b, f) &&
+         layout(c, &g->b, t[0].dtype, m->trans_a ? m->k : m->m, m->trans_a ? m->m : m->k, m->lda,
+                m->step_a, f) &&
+         layout(c, &g->c, t[2].dtype, m->m, m->n, m->ldc, m->step_c, f) && choose(d, c, g, f);
+}
+
+bool cuda_gemm_run(Device *d, const Cmd *c, const CudaGemm *g, Fail *f) {
+  CUdeviceptr out = device_at(d, c->tensors[2].offset);
+  return lt_ok(lt.cublasLtMatmul(d->lt, g->desc, &g->alpha, device_at(d, c->tensors[1].offset), g->a,
+                                 device_at(d, c->tensors[0].offset), g->b, &g->beta, out, g->c, out, g->c,
+                                 &g->algo, device_at(d, c->workspace_offset), g->workspace, d->stream),
+               c, "multiply", f);
+}
+
+void cuda_gemm_drop(CudaGemm *g) {
+  if (g->desc) lt.cublasLtMatmulDescDestroy(g->desc);
+  if (g->a) lt.cublasLtMatrixLayoutDestroy(g->a);
+  if (g->b) lt.cublasLtMatrixLayoutDestroy(g->b);
+  if (g->c) lt.cublasLtMatrixLayoutDestroy(g->c);
+}

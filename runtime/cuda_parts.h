@@ -1,0 +1,65 @@
+/* cuda_parts.h - between the files of the CUDA device: cuda_device.c (memory, graphs, copies), cuda_gemm.c (cuBLASLt),
+ * cuda_launch.c (emitted kernels and attention). */
+#ifndef MTC_CUDA_PARTS_H
+#define MTC_CUDA_PARTS_H
+#include "cuda_api.h"
+#include "replay.h"
+
+/* A GEMM command made ready: descriptors and the algorithm that the fixed rule chose. */
+typedef struct {
+  LtMatmulDesc desc;
+  LtMatrixLayout a, b, c;
+  LtAlgo algo;
+  size_t workspace; /* that the algorithm uses; <= the command's */
+  float alpha, beta;
+} CudaGemm;
+
+/* Kernel arguments live until the graph is captured; pointers of cuLaunchKernel. */
+enum { MAX_KERNEL_ARGS = 40 };
+typedef struct {
+  CUfunction function;
+  int n;
+  void *arg[MAX_KERNEL_ARGS];
+  uint64_t word[MAX_KERNEL_ARGS]; /* pointers and integers */
+  CUtensorMap map[6];
+} CudaLaunch;
+
+typedef struct {
+  CudaGemm *gemm;      /* CMD_GEMM */
+  CudaLaunch *launch;  /* the others: nlaunches of them */
+} CudaCmd;
+
+struct Device {
+  const Program *p;
+  Arena *memory; /* of all below but the driver's objects */
+  DeviceOptions options;
+  CUdevice ordinal;
+  CUcontext context;
+  CUstream stream;
+  CUdeviceptr arena;
+  int nmodules;
+  CUmodule *modules;
+  CUfunction *functions; /* per kernel name */
+  LtHandle lt;
+  CudaCmd **cmds;        /* per program, per command */
+  CUgraphExec *graphs;   /* per program; NULL = not captured yet */
+  char *ring;            /* pinned staging for writes that the stream orders */
+  int64_t ring_at;
+  CUevent ring_events[2]; /* half of the ring was read */
+  bool ring_used[2];
+};
+
+static inline CUdeviceptr device_at(const Device *d, int64_t offset) {
+  return d->arena + (CUdeviceptr)offset;
+}
+
+/* cuda_gemm.c */
+bool cuda_gemm_ready(Device *d, const Cmd *c, CudaGemm *g, Fail *f);
+bool cuda_gemm_run(Device *d, const Cmd *c, const CudaGemm *g, Fail *f);
+void cuda_gemm_drop(CudaGemm *g);
+
+/* cuda_launch.c */
+bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *l, Fail *f);
+bool cuda_launch(Device *d, const Cmd *c, CudaLaunch *l, Fail *f);
+
+#endif
