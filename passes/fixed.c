@@ -1,4 +1,5 @@
-/* fixed.c - fixed-point log2 and 2^-x by integer arithmetic alone. In and out: 32 fractional bits; errors below 2^-30. */
+/* fixed.c - fixed-point log2 and 2^-x by integer arithmetic alone. In and out: 32 fractional bits;
+ * errors below 2^-30. */
 #include "fixed.h"
 
 int64_t fixed_log2(int64_t x) {

@@ -1,5 +1,6 @@
-/* fixed.h - exact integer mathematics for the solvers: fixed-point log2 and 2^-x, and random numbers, the same on
- * every machine and with every libm, so that the same problem gives the same plan everywhere. */
+/* fixed.h - exact integer mathematics for the solvers: fixed-point log2 and 2^-x, and random
+ * numbers, the same on every machine and with every libm, so that the same problem gives the same
+ * plan everywhere. */
 #ifndef MTC_FIXED_H
 #define MTC_FIXED_H
 #include <stdint.h>

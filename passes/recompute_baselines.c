@@ -1,0 +1,85 @@
+/* recompute_baselines.c - plans that every graph has, so that the solver is never worse than the
+ * usual methods: knapsacks by rebuild time per byte, each layer rebuilt in full, everything
+ * dropped.
+ *
+ * In: the model. Out: plans in the pool, each simulated in full. */
+#include "recompute_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RATIOS = 100, FEWEST_RATIOS = 16, RATIO_STEPS = 300000 };
+
+typedef struct {
+  int item;
+  int64_t ns, bytes;
+} Worth;
+
+/* Dearest to rebuild, per byte, first. */
+static int compare_worth(const void *a, const void *b) {
+  const Worth *x = a, *y = b;
+  __int128 l = (__int128)x->ns * y->bytes, r = (__int128)y->ns * x->bytes;
+  if (l != r) return l > r ? -1 : 1;
+  return x->item - y->item;
+}
+
+/* Keeps the dearest values that fit a share of all saved bytes; drops the others until they are
+ * read. */
+static void knapsacks(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d) {
+  Worth *worth = arena_array(m->arena, Worth, m->nitem);
+  int n = 0, ratios = RATIO_STEPS / m->nop;
+  __int128 total = 0;
+  for (int i = 0; i < m->nitem; i++) {
+    const RecItem *it = &m->item[i];
+    if (!it->crosses) continue;
+    worth[n++] = (Worth){i, m->op[m->prod[it->value]].ns, m->bytes[it->value] + 1};
+    total += m->bytes[it->value];
+  }
+  qsort(worth, (size_t)n, sizeof *worth, compare_worth);
+  if (ratios > MOST_RATIOS) ratios = MOST_RATIOS;
+  if (ratios < FEWEST_RATIOS) ratios = FEWEST_RATIOS;
+  for (int r = 0; r <= ratios; r++) {
+    __int128 room = total * r / ratios;
+    memset(d, 0, decision_size(m));
+    for (int i = 0; i < n; i++) {
+      if (worth[i].bytes <= room) {
+        room -= worth[i].bytes;
+      } else {
+        decision_set(m, d, worth[i].item, ONCE);
+      }
+    }
+    pool_add(pool, sim_run(s, d, NULL), d);
+  }
+}
+
+/* True when all events of the item's value lie in one layer. */
+static bool inside_layer(const RecModel *m, const RecItem *it) {
+  int v = it->value;
+  for (int e = m->first_event[v]; e < m->first_event[v + 1]; e++)
+    if (m->layer[m->event_op[e]] != m->layer[m->prod[v]]) return false;
+  return true;
+}
+
+/* Drops what lies inside layers; what passes between them stays at every `stride`-th layer. */
+static void whole_layers(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d, int stride) {
+  memset(d, 0, decision_size(m));
+  for (int i = 0; i < m->nitem; i++) {
+    const RecItem *it = &m->item[i];
+    if (!it->crosses) continue;
+    if (inside_layer(m, it)) {
+      decision_set(m, d, i, OWN);
+    } else if (m->layer[m->prod[it->value]] % stride) {
+      decision_set(m, d, i, ONCE);
+    }
+  }
+  pool_add(pool, sim_run(s, d, NULL), d);
+}
+
+void rec_baselines(RecModel *m, RecSim *s, RecPool *pool) {
+  uint8_t *d = decision_new(m, m->arena);
+  knapsacks(m, s, pool, d);
+  for (int stride = 1; stride < m->nlayer; stride *= 2) whole_layers(m, s, pool, d, stride);
+  memset(d, 0, decision_size(m));
+  for (int i = 0; i < m->nitem; i++) decision_set(m, d, i, NEVER);
+  pool_add(pool, sim_run(s, d, NULL), d);
+}

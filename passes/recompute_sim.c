@@ -1,0 +1,401 @@
+/* recompute_sim.c - the exact simulator: what a decision costs in bytes and time, op by op.
+ *
+ * In: a model and a decision. Out: peak, time, bytes at each op, the execution order.
+ *
+ * A step is one op of the program with the chain that rebuilds its missing inputs. It depends on
+ * nothing but the decision and the residency of the values that it touches; where each value stands
+ * among its events follows from the op alone. Full runs evaluate all steps in order. Windows
+ * evaluate some, with what lies outside resident for free. Trials (recompute_trial.c) evaluate only
+ * the steps that a change reaches. */
+#include "recompute_sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+RecSim *sim_new(const RecModel *m, Arena *a) {
+  RecSim *s = arena_new_of(a, RecSim);
+  *s = (RecSim){.m = m, .arena = a, .d = decision_new(m, a)};
+  s->v = arena_array(a, SimValue, m->nval);
+  s->chain = arena_array(a, int, m->nop);
+  s->stack = arena_array(a, int, m->nop);
+  s->op_mark = arena_array(a, uint32_t, m->nop);
+  s->touched = arena_array(a, int, m->nval);
+  for (int v = 0; v < m->nval; v++) s->v[v].bytes = m->bytes[v];
+  return s;
+}
+
+int64_t sim_work(const RecSim *s) {
+  return s->work;
+}
+
+static bool resident(RecSim *s, int v) {
+  SimValue *x = &s->v[v];
+  if (x->step != s->step) {
+    x->step = s->step;
+    s->touched[s->ntouched++] = v;
+    if (s->base) x->resident = sim_base_resident(s, v);
+  }
+  return x->resident;
+}
+
+static void drop(RecSim *s, int v) {
+  s->v[v].resident = false;
+  s->cur -= s->v[v].bytes;
+}
+
+/* The gap of v that contains the time just before op k, as its first event; -1 when v is not made
+ * yet or not read later. */
+static int gap_at(const RecModel *m, int v, int k) {
+  int lo = m->first_event[v], hi = m->first_event[v + 1];
+  while (lo < hi) { /* first event at or after op k */
+    int mid = (lo + hi) / 2;
+    if (m->event_op[mid] >= k) {
+      hi = mid;
+    } else {
+      lo = mid + 1;
+    }
+  }
+  return lo > m->first_event[v] && lo < m->first_event[v + 1] ? lo - 1 : -1;
+}
+
+static GapState state_at(const RecSim *s, int v, int k) {
+  int e = gap_at(s->m, v, k);
+  return e < 0 ? NEVER : (GapState)s->d[e];
+}
+
+/* A chain run for `target` before op `when`. */
+typedef struct {
+  int target, when;
+  int only;      /* rebuild this input alone, or -1: all that are missing */
+  bool early;    /* for the op after `when`, whose own inputs must survive */
+  uint32_t mark; /* of the ops in the chain, and of the values that must survive it */
+  int n;
+  int64_t ns, peak;
+} Chain;
+
+static void chain_push(RecSim *s, const Chain *c, int v, int *depth) {
+  int j = s->m->prod[v];
+  if (s->op_mark[j] == c->mark) return;
+  s->op_mark[j] = c->mark;
+  s->stack[(*depth)++] = j;
+}
+
+/* Collects the ops of the chain. False when one of them may not run again. */
+static bool chain_collect(RecSim *s, Chain *c) {
+  const RecModel *m = s->m;
+  const RecOp *target = &m->op[c->target];
+  int depth = 0;
+  if (c->early)
+    for (int i = 0; i < m->op[c->when].nin; i++) s->v[m->op[c->when].in[i]].need = c->mark;
+  for (int i = 0; i < target->nin; i++) {
+    int v = target->in[i];
+    s->v[v].need = c->mark;
+    if (resident(s, v) || (c->only >= 0 && c->only != v)) continue;
+    if (m->prod[v] < 0) return false;
+    if (c->early && m->prod[v] == c->when) continue; /* about to be made */
+    chain_push(s, c, v, &depth);
+  }
+  while (depth) {
+    int j = s->stack[--depth];
+    if (!m->redo[j] || j >= c->when) return false;
+    s->chain[c->n++] = j;
+    const RecOp *o = &m->op[j];
+    for (int i = 0; i < o->nin; i++) {
+      int u = o->in[i];
+      s->v[u].readers = 0;
+      if (resident(s, u)) continue;
+      if (m->prod[u] < 0) return false;
+      chain_push(s, c, u, &depth);
+    }
+    for (int i = 0; i < o->nout; i++) s->v[o->out[i]].readers = 0;
+  }
+  return true;
+}
+
+static int compare_ints(const void *a, const void *b) {
+  return *(const int *)a - *(const int *)b;
+}
+
+static void sort_ops(int *op, int n) {
+  if (n > 24) {
+    qsort(op, (size_t)n, sizeof *op, compare_ints);
+    return;
+  }
+  for (int i = 1; i < n; i++) {
+    int x = op[i], j = i;
+    for (; j > 0 && op[j - 1] > x; j--) op[j] = op[j - 1];
+    op[j] = x;
+  }
+}
+
+/* Frees a rebuilt value that nothing later in the chain reads, unless the op or its state wants it.
+ */
+static void settle(RecSim *s, const Chain *c, int v) {
+  if (s->v[v].need == c->mark || !s->v[v].resident) return;
+  switch (state_at(s, v, c->when)) {
+    case ONCE:
+    case EAGER:
+    case RELAY:
+      return;
+    case OWN:
+      if (s->m->layer[c->target] == s->m->layer[s->m->prod[v]]) return;
+      break;
+    case KEEP:
+    case NEVER:
+    case UNTIL:
+    case STATE_COUNT:
+      break;
+  }
+  drop(s, v);
+}
+
+/* Makes the outputs of rebuilt op o. Siblings that are still there are written to scratch, whose
+ * bytes are returned. */
+static int64_t remake_outputs(RecSim *s, const RecOp *o) {
+  int64_t scratch = 0;
+  for (int i = 0; i < o->nout; i++) {
+    int v = o->out[i];
+    if (resident(s, v)) {
+      scratch += s->v[v].bytes;
+      continue;
+    }
+    if (i == 0 && o->alias >= 0 && s->m->prod[o->alias] >= 0) {
+      s->v[o->alias].resident = false;
+    } else {
+      s->cur += s->v[v].bytes;
+    }
+    s->v[v].resident = true;
+  }
+  return scratch;
+}
+
+static void ran_again(RecSim *s, Chain *c, int op, int64_t scratch) {
+  int64_t live = s->cur + s->m->op[op].ws + scratch;
+  if (live > c->peak) c->peak = live;
+  c->ns += s->m->op[op].ns;
+  s->work++;
+  if (s->trace) vec_push(s->trace_arena, s->trace, op);
+}
+
+static void chain_execute(RecSim *s, Chain *c) {
+  const RecModel *m = s->m;
+  for (int n = 0; n < c->n; n++) {
+    const RecOp *o = &m->op[s->chain[n]];
+    for (int i = 0; i < o->nin; i++) s->v[o->in[i]].readers++;
+    for (int i = 0; i < o->nout; i++) s->v[o->out[i]].rebuilt = !resident(s, o->out[i]);
+  }
+  for (int n = 0; n < c->n; n++) {
+    const RecOp *o = &m->op[s->chain[n]];
+    ran_again(s, c, s->chain[n], remake_outputs(s, o));
+    for (int i = 0; i < o->nin; i++) {
+      int u = o->in[i];
+      SimValue *x = &s->v[u];
+      if (--x->readers || !x->resident || m->prod[u] < 0) continue;
+      if (x->rebuilt) {
+        settle(s, c, u);
+      } else if (x->need != c->mark) {
+        GapState state = state_at(s, u, c->when);
+        if (state == RELAY || state == UNTIL) drop(s, u);
+      }
+    }
+    for (int i = 0; i < o->nout; i++) {
+      int v = o->out[i];
+      if (s->v[v].rebuilt && !s->v[v].readers) settle(s, c, v);
+    }
+  }
+  for (int n = 0; n < c->n; n++) {
+    const RecOp *o = &m->op[s->chain[n]];
+    for (int i = 0; i < o->nout; i++) s->v[o->out[i]].rebuilt = false;
+  }
+}
+
+static bool run_chain(RecSim *s, Chain *c, int only) {
+  c->only = only;
+  c->n = 0;
+  c->mark = ++s->mark;
+  if (!chain_collect(s, c)) return false;
+  sort_ops(s->chain, c->n);
+  chain_execute(s, c);
+  return true;
+}
+
+/* Rebuilds the missing inputs of the target. */
+static bool run_chains(RecSim *s, Chain *c) {
+  const RecOp *o = &s->m->op[c->target];
+  int order = s->d[s->m->nevent + c->target] & CHAIN_ORDER;
+  if (!order) return run_chain(s, c, -1);
+  for (int i = 0; i < o->nin; i++) {
+    int v = o->in[order == 1 ? i : o->nin - 1 - i];
+    if (resident(s, v) || (c->early && s->m->prod[v] == c->when)) continue;
+    if (!run_chain(s, c, v)) return false;
+  }
+  return true;
+}
+
+/* Does op j make a missing value that wants to be rebuilt now, from inputs that are all there? */
+static bool eager_wants(RecSim *s, int j, int k) {
+  const RecOp *o = &s->m->op[j];
+  bool want = false;
+  if (!s->m->redo[j] || o->alias >= 0) return false;
+  for (int i = 0; i < o->nout; i++) {
+    int e = gap_at(s->m, o->out[i], k);
+    want |= e >= 0 && s->d[e] == EAGER && !resident(s, o->out[i]);
+  }
+  for (int i = 0; want && i < o->nin; i++) want &= resident(s, o->in[i]);
+  return want;
+}
+
+/* Value u is about to go, at op k: rebuilds what is EAGER and made from it. */
+static void run_eager(RecSim *s, Chain *c, int u, int k) {
+  const RecModel *m = s->m;
+  for (int e = m->first_event[u] + 1; e < m->first_event[u + 1]; e++) {
+    int j = m->event_op[e];
+    if (!eager_wants(s, j, k)) continue;
+    const RecOp *o = &m->op[j];
+    ran_again(s, c, j, remake_outputs(s, o));
+    for (int i = 0; i < o->nout; i++)
+      if (state_at(s, o->out[i], k) == NEVER) drop(s, o->out[i]);
+  }
+}
+
+/* The event e of value v at op k has happened: the value goes when it was the last or the gap's
+ * state says so. */
+static void after_event(RecSim *s, Chain *c, int v, int e, int k) {
+  const RecModel *m = s->m;
+  if (m->prod[v] < 0 || !s->v[v].resident) return;
+  if (e + 1 < m->first_event[v + 1]) {
+    if (s->d[e] != KEEP && s->d[e] != UNTIL) drop(s, v);
+    return;
+  }
+  if (m->p->keep && m->p->keep[v]) return;
+  if (s->has_eager && k >= m->first_bwd && m->prod[v] < m->first_bwd) run_eager(s, c, v, k);
+  drop(s, v);
+}
+
+bool sim_step(RecSim *s, int k, int next, RecStep *out) {
+  const RecModel *m = s->m;
+  const RecOp *o = &m->op[k];
+  Chain c = {.target = k, .when = k};
+  s->step++;
+  s->ntouched = 0;
+  s->work++;
+  bool miss = false;
+  for (int i = 0; i < o->nin; i++) miss |= !resident(s, o->in[i]);
+  if (miss && !run_chains(s, &c)) return false;
+  if (next >= 0 && s->d[m->nevent + next] & CHAIN_EARLY) {
+    c.target = next;
+    c.early = true;
+    if (!run_chains(s, &c)) return false;
+  }
+  for (int i = 0; i < o->nout; i++) {
+    int v = o->out[i];
+    ensure(!resident(s, v), "value %d is there before op %d makes it", v, k);
+    if (i == 0 && o->alias >= 0) {
+      if (m->prod[o->alias] >= 0) s->v[o->alias].resident = false;
+    } else {
+      s->cur += s->v[v].bytes;
+    }
+    s->v[v].resident = true;
+  }
+  if (s->trace) vec_push(s->trace_arena, s->trace, k);
+  if (s->cur + o->ws > c.peak) c.peak = s->cur + o->ws;
+  for (int i = 0; i < o->nin; i++) after_event(s, &c, o->in[i], m->in_event[k][i], k);
+  for (int i = 0; i < o->nout; i++) after_event(s, &c, o->out[i], m->out_event[k][i], k);
+  *out = (RecStep){.peak = c.peak, .ns = c.ns + o->ns};
+  return true;
+}
+
+void sim_start(RecSim *s) {
+  const RecModel *m = s->m;
+  s->cur = 0;
+  s->base = NULL;
+  s->has_eager = memchr(s->d, EAGER, (size_t)m->nevent) != NULL;
+  for (int v = 0; v < m->nval; v++) s->v[v].resident = m->prod[v] < 0;
+}
+
+RecResult sim_run(RecSim *s, const uint8_t *d, int64_t *live) {
+  const RecModel *m = s->m;
+  RecResult r = {.at = -1};
+  uint8_t *own = s->d;
+  SimBase *base = s->base;
+  s->d = (uint8_t *)d;
+  sim_start(s);
+  for (int k = 0; k < m->nop; k++) {
+    RecStep step;
+    if (!sim_step(s, k, k + 1 < m->nop ? k + 1 : -1, &step)) {
+      r = (RecResult){REC_INFEASIBLE, REC_INFEASIBLE, k, 0};
+      break;
+    }
+    r.ns += step.ns;
+    if (live) live[k] = step.peak;
+    if (step.peak > r.peak) {
+      r.peak = step.peak;
+      r.at = k;
+    }
+  }
+  s->d = own;
+  s->base = base;
+  return r;
+}
+
+int sim_trace(RecSim *s, const uint8_t *d, Arena *a, int **trace) {
+  SimTrace t = {0};
+  s->trace = &t;
+  s->trace_arena = a;
+  sim_run(s, d, NULL);
+  s->trace = NULL;
+  *trace = t.at;
+  return t.n;
+}
+
+void sim_window_begin(RecSim *s, RecWindow w) {
+  const RecModel *m = s->m;
+  for (int n = 0; n < w.n; n++) {
+    const RecOp *o = &m->op[w.ops[n]];
+    for (int i = 0; i < o->nin; i++) {
+      s->v[o->in[i]].resident = true;
+      s->v[o->in[i]].bytes = 0;
+    }
+  }
+  for (int n = 0; n < w.n; n++) {
+    const RecOp *o = &m->op[w.ops[n]];
+    for (int i = 0; i < o->nout; i++) {
+      int v = o->out[i];
+      s->v[v].bytes = i == 0 && o->alias >= 0 ? s->v[o->alias].bytes : m->bytes[v];
+    }
+  }
+}
+
+int64_t sim_window_run(RecSim *s, RecWindow w, const uint8_t *d, int64_t *live, int64_t *after) {
+  const RecModel *m = s->m;
+  uint8_t *own = s->d;
+  int64_t ns = 0;
+  s->d = (uint8_t *)d;
+  s->base = NULL;
+  s->cur = 0;
+  s->has_eager = false;
+  for (int n = 0; n < w.n; n++) {
+    const RecOp *o = &m->op[w.ops[n]];
+    for (int i = 0; i < o->nin; i++) s->v[o->in[i]].resident = true;
+  }
+  for (int n = 0; n < w.n; n++) {
+    const RecOp *o = &m->op[w.ops[n]];
+    for (int i = 0; i < o->nout; i++) s->v[o->out[i]].resident = false;
+  }
+  for (int n = 0; n < w.n; n++) {
+    RecStep step;
+    if (!sim_step(s, w.ops[n], n + 1 < w.n ? w.ops[n + 1] : -1, &step)) {
+      ns = REC_INFEASIBLE;
+      break;
+    }
+    ns += step.ns;
+    live[n] = step.peak;
+    after[n] = s->cur;
+  }
+  s->d = own;
+  return ns;
+}
+
+void sim_window_end(RecSim *s) {
+  for (int v = 0; v < s->m->nval; v++) s->v[v].bytes = s->m->bytes[v];
+}
