@@ -55,6 +55,19 @@ static bool open_modules(Device *d, Fail *f) {
   return true;
 }
 
+/* Zeroes everywhere but in the constants of the plan. */
+static bool clear_arena(Device *d, Fail *f) {
+  if (!cuda_ok(cu.cuMemsetD8Async(d->arena, 0, (size_t)d->p->arena_bytes, d->stream), f, "clearing the arena") ||
+      !cuda_ok(cu.cuStreamSynchronize(d->stream), f, "clearing the arena"))
+    return false;
+  for (int i = 0; i < d->p->nconstants; i++)
+    if (!cuda_ok(cu.cuMemcpyHtoD(device_at(d, d->p->constants[i].offset), d->p->constants[i].data,
+                                 d->p->constants[i].bytes),
+                 f, "writing a constant of the plan"))
+      return false;
+  return true;
+}
+
 static bool open_arena(Device *d, Fail *f) {
   size_t unused = 0, total = 0;
   if (!cuda_ok(cu.cuMemGetInfo(&unused, &total), f, "asking for free memory")) return false;
@@ -64,16 +77,9 @@ static bool open_arena(Device *d, Fail *f) {
                     "the plan needs %.1f MiB on the GPU and %.1f of %.1f MiB are free: end what else runs there "
                     "(`nvidia-smi` lists it), or plan with a smaller --vram",
                     (double)need / (1 << 20), (double)unused / (1 << 20), (double)total / (1 << 20));
-  if (!cuda_ok(cu.cuMemAlloc(&d->arena, (size_t)(need ? need : 1)), f, "allocating %.1f MiB",
-               (double)need / (1 << 20)) ||
-      !cuda_ok(cu.cuMemsetD8Async(d->arena, 0, (size_t)need, d->stream), f, "clearing the arena"))
-    return false;
-  for (int i = 0; i < d->p->nconstants; i++)
-    if (!cuda_ok(cu.cuMemcpyHtoD(device_at(d, d->p->constants[i].offset), d->p->constants[i].data,
-                                 d->p->constants[i].bytes),
-                 f, "writing a constant of the plan"))
-      return false;
-  return true;
+  return cuda_ok(cu.cuMemAlloc(&d->arena, (size_t)(need ? need : 1)), f, "allocating %.1f MiB",
+                 (double)need / (1 << 20)) &&
+         clear_arena(d, f);
 }
 
 static bool open_ring(Device *d, Fail *f) {
@@ -180,15 +186,7 @@ static bool warm_up(Device *d, Fail *f) {
   if (!d->options.poison)
     for (int i = 0; i < d->p->nprograms; i++)
       if (!capture(d, i, f)) return false;
-  if (!cuda_ok(cu.cuMemsetD8Async(d->arena, 0, (size_t)d->p->arena_bytes, d->stream), f, "clearing the arena") ||
-      !cuda_wait(d, f))
-    return false;
-  for (int i = 0; i < d->p->nconstants; i++)
-    if (!cuda_ok(cu.cuMemcpyHtoD(device_at(d, d->p->constants[i].offset), d->p->constants[i].data,
-                                 d->p->constants[i].bytes),
-                 f, "writing a constant of the plan"))
-      return false;
-  return true;
+  return clear_arena(d, f);
 }
 
 /* ---- copies ---- */
