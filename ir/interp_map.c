@@ -29,6 +29,18 @@ void ev_copy(const Shape *s, double *dst, const int64_t *dst_stride, const doubl
 
 /* ---- index maps ---- */
 
+static void concat(Ev *e, const Node *n) {
+  int axis = (int)node_int(n, "axis");
+  int64_t in_stride[MAX_RANK], out_stride[MAX_RANK], at = 0;
+  shape_strides(&ev_out(e, n)->shape, out_stride);
+  for (int i = 0; i < n->nin; i++) {
+    const Shape *in = ev_shape(e, n, i);
+    shape_strides(in, in_stride);
+    ev_copy(in, e->v[n->out] + at * out_stride[axis], out_stride, ev_in(e, n, i), in_stride);
+    at += in->dim[axis];
+  }
+}
+
 void ev_map(Ev *e, const Node *n) {
   const Shape *in = ev_shape(e, n, 0), *out = &ev_out(e, n)->shape;
   int64_t in_stride[MAX_RANK], out_stride[MAX_RANK], from[MAX_RANK] = {0};
@@ -38,6 +50,7 @@ void ev_map(Ev *e, const Node *n) {
   shape_strides(in, in_stride);
   shape_strides(out, out_stride);
   switch (n->op) {
+    case OP_CONCAT: concat(e, n); return;
     case OP_RESHAPE: memcpy(dst, src, sizeof *src * shape_count(in)); return;
     case OP_BROADCAST:
       node_list(n, "axes", &list);
@@ -60,18 +73,6 @@ void ev_map(Ev *e, const Node *n) {
     default: bug("`%s` is no index map", op_name(n->op));
   }
   ev_copy(out, dst, out_stride, src, from);
-}
-
-void ev_concat(Ev *e, const Node *n) {
-  int axis = (int)node_int(n, "axis");
-  int64_t in_stride[MAX_RANK], out_stride[MAX_RANK], at = 0;
-  shape_strides(&ev_out(e, n)->shape, out_stride);
-  for (int i = 0; i < n->nin; i++) {
-    const Shape *in = ev_shape(e, n, i);
-    shape_strides(in, in_stride);
-    ev_copy(in, e->v[n->out] + at * out_stride[axis], out_stride, ev_in(e, n, i), in_stride);
-    at += in->dim[axis];
-  }
 }
 
 /* ---- reductions ---- */
