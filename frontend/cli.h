@@ -96,9 +96,17 @@ int64_t cli_bytes(const SizeArg *s, int64_t whole);
 void cli_help_short(FILE *to);                   /* 8 lines for `mtc` alone */
 void cli_help_index(FILE *to);                   /* `mtc help` */
 void cli_help_command(const Command *c, FILE *to);
+void cli_wrap(FILE *to, const char *text, int indent, int at); /* fills lines of 80 columns, from column `at` */
 void cli_doc_man(FILE *to);
 void cli_doc_markdown(FILE *to);
 void cli_doc_completion(const char *shell, FILE *to);
+/* cli_topics.c: operations and diagnostics */
+void cli_explain(ErrId id, FILE *to);
+void cli_explain_index(FILE *to);
+void cli_explain_markdown(FILE *to); /* docs/errors.md */
+bool cli_primitive_help(const char *name, FILE *to);
+void cli_op_index(FILE *to);
+void cli_op_markdown(FILE *to); /* docs/ops.md */
 
 #define COMMAND(name, args, least, most, doc, details, examples) int cmd_##name(Cli *c);
 #include "flags.def"

@@ -5,8 +5,7 @@
 
 enum { HELP_COLUMNS = 80, OPTION_COLUMN = 26 };
 
-/* Text in lines of HELP_COLUMNS, continued at column `indent`; `at` columns are used already. */
-static void wrap(FILE *to, const char *text, int indent, int at) {
+void cli_wrap(FILE *to, const char *text, int indent, int at) {
   while (*text) {
     size_t n = strcspn(text, " ");
     if (at > indent && at + 1 + (int)n > HELP_COLUMNS) {
@@ -48,14 +47,14 @@ static void option(const Flag *f, FILE *to) {
     snprintf(text, sizeof text, "%s (%s)", f->doc, f->preset);
     doc = text;
   }
-  wrap(to, doc, OPTION_COLUMN, OPTION_COLUMN);
+  cli_wrap(to, doc, OPTION_COLUMN, OPTION_COLUMN);
 }
 
 void cli_help_index(FILE *to) {
   fputs("usage: mtc COMMAND [ARGUMENTS] [OPTIONS]\n\ncommands\n", to);
   for (int i = 0; i < cli_command_count; i++) {
     int at = fprintf(to, "  %-9s ", cli_commands[i].name);
-    wrap(to, cli_commands[i].doc, 12, at);
+    cli_wrap(to, cli_commands[i].doc, 12, at);
   }
   fputs("\ntopics\n"
         "  mtc help COMMAND     a command and its options\n"
@@ -71,7 +70,7 @@ void cli_help_index(FILE *to) {
 void cli_help_command(const Command *c, FILE *to) {
   fprintf(to, "mtc %s - %s\n\nusage: mtc %s %s%s[OPTIONS]\n\n", c->name, c->doc, c->name, c->args,
           c->args[0] ? " " : "");
-  wrap(to, c->details, 0, 0);
+  cli_wrap(to, c->details, 0, 0);
   fputs("\noptions\n", to);
   for (int i = 0; i < cli_flag_count; i++)
     if (cli_applies(&cli_flags[i], c) && ~cli_flags[i].commands) option(&cli_flags[i], to);
