@@ -71,9 +71,9 @@ static bool starts_unit(int kind, Level level) {
     case T_PARAM:
     case T_STATE:
     case T_LAYER:
-    case T_LET:
     case T_REQUIRE:
     case T_PRESET: return level == LEVEL_MEMBER || level == LEVEL_STMT;
+    case T_LET: return level == LEVEL_ITEM || level == LEVEL_MEMBER || level == LEVEL_STMT;
     case T_IF: return level == LEVEL_MEMBER || level == LEVEL_STMT;
     case T_FOR:
     case T_RETURN: return level == LEVEL_STMT;
@@ -177,8 +177,11 @@ Expr *parse_number(Parse *p, Loc loc, const char *text) {
   Expr *e = parse_expr(p, EX_NUM, loc, loc, 0, NULL, NULL, NULL);
   e->text = text;
   e->is_int = !strpbrk(text, ".eE");
-  e->num = strtod(without_underscores(p, text), NULL);
-  if (e->is_int && e->num > 9007199254740992.0) /* 2^53: the last one that a double counts to */
+  const char *digits = without_underscores(p, text);
+  e->num = strtod(digits, NULL);
+  errno = 0;
+  /* 2^53 is the last one that a double counts to. */
+  if (e->is_int && (strtoull(digits, NULL, 10) > 1ull << 53 || errno))
     diag_error(p->diags, E_SYNTAX, loc, "number out of range: whole numbers go up to 2^53");
   else if (!isfinite(e->num))
     diag_error(p->diags, E_SYNTAX, loc, "number out of range");

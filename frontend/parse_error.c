@@ -86,7 +86,7 @@ static Words expected_words(Parse *p, const char *const *e, int n, bool *after) 
     bool name = !strcmp(e[i], "name"), string = !strcmp(e[i], "string");
     bool begins = r == R_EXPR || name || string || !strcmp(e[i], "'('") || !strcmp(e[i], "'['") ||
                   !strcmp(e[i], "'-'");
-    if (*after && r == R_OPERATOR) continue;
+    if (*after && (r == R_OPERATOR || (has(e, n, "','") && !strcmp(e[i], "'='")))) continue;
     if (expr && begins) continue;
     if (type && (!strcmp(e[i], "dtype") || !strcmp(e[i], "'['"))) continue;
     if (units && (r == R_UNIT || name)) continue;
