@@ -1,0 +1,213 @@
+/* test_safetensors.c - weights files: round trip, strict header, shards, map with transposes and conversions, E0302. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "folder.h"
+#include "runtime/convert.h"
+#include "runtime/weights.h"
+
+typedef struct {
+  Arena *a;
+  const char *dir;
+} Place;
+
+static int set_up(void **state) {
+  Arena *a = arena_new();
+  Place *p = arena_new_of(a, Place);
+  p->a = a, p->dir = folder_new(a);
+  *state = p;
+  return 0;
+}
+static int tear_down(void **state) {
+  Place *p = *state;
+  folder_remove(p->dir);
+  arena_free(p->a);
+  return 0;
+}
+
+/* A file of a header and a body of `body` bytes. */
+static char *file_of(Arena *a, const char *header, size_t body, size_t *size) {
+  size_t n = strlen(header);
+  *size = 8 + n + body;
+  char *bytes = arena_alloc(a, *size);
+  for (int i = 0; i < 8; i++) bytes[i] = (char)(n >> 8 * i);
+  memcpy(bytes + 8, header, n);
+  for (size_t i = 0; i < body; i++) bytes[8 + n + i] = (char)i;
+  return bytes;
+}
+
+static void refused(Arena *a, const char *header, size_t body, const char *why) {
+  Fail f = {0};
+  size_t n;
+  char *bytes = file_of(a, header, body, &n);
+  SafeTensors *s = st_open_mem(bytes, n, "x.safetensors", &f);
+  if (s) fail_msg("accepted %s", header);
+  assert_int_equal(f.code, EXIT_IO);
+  if (!strstr(f.text, why)) fail_msg("got `%s`, expected `%s`", f.text, why);
+}
+
+static void strict_header(void **state) {
+  Place *p = *state;
+#define ENTRY(dtype, shape, from, to) \
+  "\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]"
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[2]", "0", "8") "}}", 4, "truncated");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[3]", "0", "8") "}}", 8, "its shape needs 12");
+  refused(p->a, "{\"w\":{" ENTRY("F99", "[2]", "0", "8") "}}", 8, "no valid dtype");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[-2]", "0", "8") "}}", 8, "no valid dtype");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[4611686018427387904,4]", "0", "8") "}}", 8, "no valid dtype");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[2]", "8", "0") "}}", 8, "no valid data_offsets");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[2]", "0", "8") "},\"v\":{" ENTRY("F32", "[2]", "4", "12") "}}", 12,
+          "overlaps");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "},\"v\":{" ENTRY("F32", "[1]", "8", "12") "}}", 12,
+          "belong to no tensor");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "}}", 8, "at its end belong to no tensor");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "},\"w\":{" ENTRY("F32", "[1]", "0", "4") "}}", 4,
+          "not a JSON object");
+  refused(p->a, "[1]", 0, "not a JSON object");
+  refused(p->a, "{\"w\"", 0, "not a JSON object");
+  Fail f = {0};
+  assert_null(st_open_mem("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10, "x", &f));
+  assert_non_null(strstr(f.text, "does not fit"));
+  size_t n;
+  f = (Fail){0};
+  char *ok = file_of(p->a, "{\"__metadata__\":{\"a\":\"b\"},\"z\":{" ENTRY("F32", "[]", "0", "4") "}}", 4, &n);
+  SafeTensors *s = st_open_mem(ok, n, "x", &f);
+  assert_non_null(s);
+  assert_int_equal(st_count(s), 1);
+  assert_int_equal(st_find(s, "z")->rank, 0);
+  assert_null(st_find(s, "y"));
+  st_close(s);
+}
+
+static bool fetch_bytes(void *context, int i, void *to, Fail *f) {
+  (void)f;
+  const StEntry *e = (const StEntry *)context + i;
+  memcpy(to, e->data, (size_t)e->bytes);
+  return true;
+}
+
+static void write_file(const char *path, const StEntry *e, int n) {
+  Fail f = {0};
+  if (!st_write(path, e, n, fetch_bytes, (void *)(uintptr_t)e, &f)) fail_msg("%s", f.text);
+}
+
+static const float six[] = {1, 2, 3, 4, 5, 6};
+static const uint16_t three[] = {0x3f80, 0x4000, 0xc000}; /* bf16: 1, 2, -2 */
+
+static void round_trip(void **state) {
+  Place *p = *state;
+  const char *path = arena_printf(p->a, "%s/m.safetensors", p->dir);
+  StEntry e[] = {
+      {.name = "b", .dtype = DT_BF16, .rank = 1, .dim = {3}, .data = three, .bytes = 6},
+      {.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = six, .bytes = 24},
+  };
+  write_file(path, e, 2);
+  Fail f = {0};
+  SafeTensors *s = st_open(path, &f);
+  if (!s) fail_msg("%s", f.text);
+  const StEntry *w = st_find(s, "w");
+  assert_string_equal(w->dtype_text, "F32");
+  assert_memory_equal(w->data, six, sizeof six);
+  assert_int_equal((uintptr_t)w->data % 4, 0); /* wide tensors come first */
+  assert_memory_equal(st_find(s, "b")->data, three, sizeof three);
+  st_close(s);
+}
+
+static void sharded(void **state) {
+  Place *p = *state;
+  StEntry w = {.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = six, .bytes = 24};
+  StEntry b = {.name = "b", .dtype = DT_BF16, .rank = 1, .dim = {3}, .data = three, .bytes = 6};
+  write_file(arena_printf(p->a, "%s/m-1.safetensors", p->dir), &w, 1);
+  write_file(arena_printf(p->a, "%s/m-2.safetensors", p->dir), &b, 1);
+  static const struct {
+    const char *map, *why;
+  } cases[] = {
+      {"{\"w\":\"m-1.safetensors\",\"b\":\"m-2.safetensors\"}", NULL},
+      {"{\"w\":\"m-2.safetensors\",\"b\":\"m-2.safetensors\"}", "`w` is not in m-2.safetensors"},
+      {"{\"w\":\"m-3.safetensors\"}", "m-3.safetensors: cannot be read"},
+      {"{\"w\":\"../m-1.safetensors\"}", "no file of the same folder"},
+      {"{}", "no weight_map"},
+  };
+  for (int i = 0; i < COUNT_OF(cases); i++) {
+    Fail f = {0};
+    char *text = arena_printf(p->a, "{\"metadata\":{},\"weight_map\":%s}", cases[i].map);
+    const char *path = folder_file(p->a, p->dir, "m.safetensors.index.json", text, strlen(text));
+    SafeTensors *s = st_open(path, &f);
+    if (cases[i].why) {
+      assert_null(s);
+      if (!strstr(f.text, cases[i].why)) fail_msg("got `%s`", f.text);
+    } else {
+      if (!s) fail_msg("%s", f.text);
+      assert_int_equal(st_count(s), 2);
+    }
+    st_close(s);
+  }
+}
+
+static void transposes_and_converts(void **state) {
+  Place *p = *state;
+  (void)p;
+  Fail f = {0};
+  WeightSlot s = {.key = "w", .path = "l.w", .transposed = true, .dtype = DT_BF16, .rank = 2, .dim = {3, 2}};
+  StEntry e = {.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = six, .bytes = 24};
+  uint16_t bf16[6];
+  float wide[6], back[6];
+  assert_true(weights_import(&s, &e, DT_BF16, bf16, &f));
+  convert_elements(DT_F32, wide, DT_BF16, bf16, 6);
+  const float want[] = {1, 4, 2, 5, 3, 6};
+  assert_memory_equal(wide, want, sizeof want);
+  assert_true(weights_export(&s, DT_BF16, bf16, DT_F32, back, &f));
+  assert_memory_equal(back, six, sizeof six);
+  uint16_t half[6];
+  assert_true(weights_import(&s, &e, DT_F16, half, &f));
+  assert_int_equal(half[1], 0x4400);
+}
+
+static void misfits_are_reported_together(void **state) {
+  Place *p = *state;
+  size_t n;
+  Fail f = {0};
+  char *bytes = file_of(p->a,
+                        "{\"a\":{" ENTRY("F32", "[2,3]", "0", "24") "},\"extra\":{" ENTRY("I64", "[1]", "24", "32")
+                        "},\"h.0.attn.bias\":{" ENTRY("U8", "[1,1,2,2]", "32", "36") "},\"t\":{"
+                        ENTRY("F32", "[1]", "36", "40") "}}",
+                        40, &n);
+  SafeTensors *s = st_open_mem(bytes, n, "x", &f);
+  if (!s) fail_msg("%s", f.text);
+  WeightSlot slot[] = {
+      {.key = "a", .path = "a.w", .dtype = DT_F32, .rank = 2, .dim = {3, 2}},
+      {.key = "b", .path = "b.w", .dtype = DT_F32, .rank = 1, .dim = {4}},
+      {.key = "t", .path = "t.w", .dtype = DT_F32, .rank = 1, .dim = {1}},
+  };
+  WeightSlots slots = {slot, 3};
+  WeightRules rules = {0};
+  assert_false(weights_match(&slots, s, "x.safetensors", &rules, &f));
+  assert_string_equal(f.page, "E0302");
+  assert_string_equal(f.text,
+                      "weights do not fit the map: 1 missing, 1 unexpected, 1 mis-shaped in x.safetensors\n"
+                      "  mis-shaped  a: [2, 3] in the file, [3, 2] for a.w\n"
+                      "  missing     b: [4] for b.w\n"
+                      "  unexpected  extra: I64 [1]");
+  assert_int_equal(rules.ignored, 1); /* the causal mask */
+  slot[0].transposed = true;
+  slots.at = slot, slots.n = 1;
+  const char *ignore[] = {"ex*", "t"};
+  rules = (WeightRules){ignore, 2, 0};
+  f = (Fail){0};
+  if (!weights_match(&slots, s, "x.safetensors", &rules, &f)) fail_msg("%s", f.text);
+  assert_int_equal(rules.ignored, 3);
+  st_close(s);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      TEST(strict_header), TEST(round_trip), TEST(sharded), TEST(transposes_and_converts),
+      TEST(misfits_are_reported_together),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
