@@ -29,7 +29,7 @@ const char *buf_class_json(BufClass c) {
 
 /* ---- variables ---- */
 
-static BufClass class_of_role(VarRole r) {
+BufClass variable_class(VarRole r) {
   switch (r) {
     case VAR_PARAM: return BC_WEIGHTS;
     case VAR_STATE: return BC_STATES;
@@ -54,7 +54,7 @@ void assemble_variables(Plan *p, Arena *a) {
   for (int cls = 0; cls < BC_COUNT; cls++) {
     for (int i = 0; i < vars->all.n; i++) {
       const Var *v = &vars->all.at[i];
-      if ((int)class_of_role(v->role) != cls) continue;
+      if ((int)variable_class(v->role) != cls) continue;
       PlanBuf b = {.name = v->path, .cls = (BufClass)cls, .space = SPACE_DEVICE, .offset = at,
                    .program = -1, .var = i, .value = -1, .loc = v->loc};
       b.bytes = round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);

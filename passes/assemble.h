@@ -15,6 +15,7 @@ int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, i
 /* Totals and the plan's id, once all programs and phases stand in p. */
 void assemble_finish(Plan *p, Arena *a);
 
+BufClass variable_class(VarRole r);
 /* Height of the regions of variables alone, as assemble_variables places them. */
 int64_t variables_bytes(const Vars *v);
 

@@ -283,8 +283,8 @@ FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args) {
   PhasePool *pool = arena_array(scratch, PhasePool, nphases + 1);
   build_pools(&f, pool, nphases);
 
-  FitResult r = {0};
-  int64_t budget = capped_budget(args);
+  FitResult r = {.job = job, .args = *args, .budget_bytes = capped_budget(args)};
+  int64_t budget = r.budget_bytes;
   Choice **chosen = arena_array(scratch, Choice *, nphases + 1);
   bool all = true;
   for (int i = 0; i < nphases; i++) {
@@ -298,6 +298,10 @@ FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args) {
     all &= chosen[i] != NULL;
   }
   r.floor_persistent = f.persistent_bytes;
+  for (int i = 0; i < job->vars->all.n; i++) {
+    const Var *v = &job->vars->all.at[i];
+    r.class_bytes[variable_class(v->role)] += round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
+  }
   r.floor_transient = r.floor_bytes - f.persistent_bytes - args->target->overhead_bytes - args->reserve_bytes;
   if (all) {
     r.plan = new_plan(&f, a);

@@ -198,6 +198,7 @@ typedef struct {
   int64_t micro_batch;     /* 0 = the planner chooses */
   int chunks;              /* 0 = the planner chooses */
   bool check;              /* run check.c on the result */
+  bool only_if_it_can;     /* give up without a floor when variables alone exceed the budget */
 } PlanArgs;
 
 /* One candidate of the outer search, kept for "not chosen" and "more budget". */
@@ -207,13 +208,26 @@ typedef struct {
   int front;               /* index in that graph's recompute front */
   int64_t peak_bytes, step_ns;
 } Candidate;
+/* A change that was really planned and fits, for E0501. */
 typedef struct {
-  Plan *plan;              /* NULL = infeasible */
+  const char *change;      /* "--set precision.accum=bf16" */
+  const char *effect;      /* "changes numerics" */
+  int64_t floor_bytes;
+  int64_t micro_batch, step_ns;
+} Remedy;
+
+typedef struct {
+  const Job *job;
+  PlanArgs args;
+  Plan *plan;              /* NULL = infeasible, or the job cannot be planned yet: then job->diags has errors */
+  int64_t budget_bytes;    /* as asked for, capped to the card */
   int64_t floor_bytes;     /* with its parts: */
-  int64_t floor_persistent, floor_transient;
+  int64_t floor_persistent, floor_transient; /* the rest is overhead and reserve */
+  int64_t class_bytes[BC_COUNT];             /* of the variables */
   VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
   VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */
   int phase;               /* the training phase that frontier, passed and the floor's parts speak of */
+  VEC(Remedy) remedies;    /* filled in by the command, which can elaborate again */
 } FitResult;
 FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
 
@@ -225,4 +239,8 @@ const char *plan_check(const Plan *p, Arena *a);
 void plan_report(const FitResult *r, FILE *to, int columns, bool unicode);   /* feasible: the ledger; else E0501's body */
 void plan_report_json(const FitResult *r, FILE *to);
 bool plan_why(const FitResult *r, const char *path, FILE *to);               /* false: no such path */
+
+/* plan_text.c: the plan as text, one line a buffer and a step; one program's buffers as minimalloc's CSV. */
+void plan_print(const Plan *p, FILE *to);
+void plan_print_csv(const Plan *p, int program, FILE *to);
 #endif

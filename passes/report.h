@@ -1,0 +1,47 @@
+/* report.h - between the files of the report: numbers as people read them, and what the parts have in common. */
+#ifndef MTC_REPORT_H
+#define MTC_REPORT_H
+#include "assemble.h"
+
+typedef struct {
+  const FitResult *r;
+  Arena *arena;
+  FILE *to;
+  int columns;
+  bool unicode;
+} Report;
+
+static inline double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
+static inline double gib(int64_t bytes) { return (double)bytes / (1 << 30); }
+/* "14.33 GiB", "42.5 MiB" below one GiB. */
+char *bytes_short(Arena *a, int64_t bytes);
+/* "31.98 s", "12.4 ms". */
+char *time_short(Arena *a, int64_t ns);
+/* Of a training phase at this step time: tokens, or samples where the data has no tokens. */
+double tokens_per_second(const FitResult *r, int phase, int64_t step_ns);
+const char *rate_unit(const FitResult *r, int phase);
+/* What a candidate is, in words: "B=8, 4 chunks, part recomputed". */
+char *candidate_text(Arena *a, const Candidate *c);
+
+/* ---- report_recompute.c ---- */
+/* Rebuilt clusters of equal name but for the layer. */
+typedef struct {
+  const char *name; /* "h[0..10].gelu" */
+  int64_t bytes;    /* that would have been kept */
+  int64_t ns;       /* of one micro-batch */
+  int layers;       /* distinct layers among them */
+} RebuiltGroup;
+typedef struct {
+  RebuiltGroup *at;
+  int n;
+  int64_t bytes, ns;
+  int layers; /* with anything rebuilt */
+} Rebuilt;
+Rebuilt plan_rebuilt(const Plan *p, int program, Arena *a);
+/* "h.3.mlp" -> "h.*.mlp" and the number; -1 when it has none. */
+const char *name_without_layer(const char *name, int *layer);
+
+/* ---- report_floor.c ---- */
+void report_infeasible(const Report *x);
+
+#endif

@@ -1,0 +1,151 @@
+/* report_json.c - the plan for programs: one JSON object, schema docs/schema/plan.json. Bytes, seconds and counts. */
+#include <jansson.h>
+
+#include "report.h"
+
+static void put_int(json_t *o, const char *key, int64_t v) { json_object_set_new(o, key, json_integer(v)); }
+static void put_real(json_t *o, const char *key, double v) { json_object_set_new(o, key, json_real(v)); }
+static void put_text(json_t *o, const char *key, const char *v) {
+  json_object_set_new(o, key, v ? json_string(v) : json_null());
+}
+
+static const char *mode_text(RecomputeMode m) {
+  static const char *const text[] = {"none", "auto", "full"};
+  return text[m];
+}
+
+static json_t *candidate_json(const FitResult *r, const Candidate *c) {
+  json_t *o = json_object();
+  put_int(o, "peak_bytes", c->peak_bytes);
+  put_real(o, "step_seconds", (double)c->step_ns * 1e-9);
+  put_real(o, "tokens_per_second", tokens_per_second(r, r->phase, c->step_ns));
+  put_int(o, "micro_batch", c->micro_batch);
+  put_int(o, "chunks", c->chunks);
+  json_object_set_new(o, "recompute", json_boolean(c->front > 0));
+  return o;
+}
+
+static json_t *ledger_json(const FitResult *r) {
+  Ledger l = plan_ledger(r->plan);
+  json_t *list = json_array();
+  for (int c = 0; c < BC_COUNT; c++) {
+    json_t *o = json_object();
+    put_text(o, "class", buf_class_json((BufClass)c));
+    put_int(o, "bytes", l.bytes[c]);
+    json_array_append_new(list, o);
+  }
+  const struct {
+    const char *name;
+    int64_t bytes;
+  } rest[] = {{"gaps", l.gaps}, {"context", r->plan->overhead_bytes}, {"reserve", r->plan->reserve_bytes}};
+  for (int i = 0; i < COUNT_OF(rest); i++) {
+    json_t *o = json_object();
+    put_text(o, "class", rest[i].name);
+    put_int(o, "bytes", rest[i].bytes);
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
+static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
+  json_t *o = json_object();
+  put_text(o, "name", r->job->phases.at[ph->phase].name);
+  put_int(o, "micro_batch", ph->micro_batch);
+  put_int(o, "accumulation", ph->accumulation);
+  put_int(o, "chunks", ph->chunks);
+  put_text(o, "recompute", mode_text(ph->recompute));
+  put_int(o, "peak_bytes", ph->peak_bytes);
+  put_real(o, "step_seconds", (double)ph->step_ns * 1e-9);
+  put_real(o, "recompute_seconds", (double)ph->recompute_ns * (double)ph->accumulation * 1e-9);
+  put_real(o, "tokens_per_second", tokens_per_second(r, ph->phase, ph->step_ns));
+  return o;
+}
+
+static json_t *program_json(const PlanProgram *p) {
+  json_t *o = json_object();
+  put_text(o, "name", p->name);
+  put_int(o, "steps", p->nsteps);
+  put_int(o, "peak_step", p->peak_step);
+  put_text(o, "peak_name", p->nsteps ? p->clusters.at[p->steps[p->peak_step].cluster].name : "");
+  put_int(o, "transient_bytes", p->transient_bytes);
+  put_int(o, "liveness_bytes", p->liveness_bytes);
+  put_real(o, "seconds", (double)p->ns * 1e-9);
+  return o;
+}
+
+static void plan_fields(json_t *o, const FitResult *r) {
+  const Plan *p = r->plan;
+  const PlanPhase *ph = &p->phases.at[r->phase];
+  Arena *a = arena_new();
+  put_text(o, "plan", arena_printf(a, "%08x", (unsigned)(p->id >> 32)));
+  put_int(o, "peak_bytes", p->peak_bytes);
+  put_int(o, "arena_bytes", p->arena_bytes);
+  put_int(o, "persistent_bytes", p->persistent_bytes);
+  put_real(o, "step_seconds", (double)ph->step_ns * 1e-9);
+  put_real(o, "tokens_per_second", tokens_per_second(r, ph->phase, ph->step_ns));
+  put_int(o, "micro_batch", ph->micro_batch);
+  put_int(o, "accumulation", ph->accumulation);
+  put_int(o, "chunks", ph->chunks);
+  put_text(o, "recompute", mode_text(ph->recompute));
+  put_int(o, "buffers", p->bufs.n);
+  json_object_set_new(o, "ledger", ledger_json(r));
+  json_t *list = json_array();
+  for (int i = 0; i < p->phases.n; i++) json_array_append_new(list, phase_json(r, &p->phases.at[i]));
+  json_object_set_new(o, "phases", list);
+  list = json_array();
+  for (int i = 0; i < p->programs.n; i++) json_array_append_new(list, program_json(&p->programs.at[i]));
+  json_object_set_new(o, "programs", list);
+  list = json_array();
+  Rebuilt rb = plan_rebuilt(p, ph->programs[0], a);
+  for (int i = 0; i < rb.n; i++) {
+    json_t *g = json_object();
+    put_text(g, "name", rb.at[i].name);
+    put_int(g, "bytes", rb.at[i].bytes);
+    put_real(g, "seconds", (double)rb.at[i].ns * 1e-9);
+    json_array_append_new(list, g);
+  }
+  json_object_set_new(o, "rebuilt", list);
+  arena_free(a);
+}
+
+void plan_report_json(const FitResult *r, FILE *to) {
+  json_t *o = json_object();
+  const Job *j = r->job;
+  put_text(o, "schema", "mtc.plan/1");
+  put_text(o, "source", j->path);
+  put_text(o, "model", j->model);
+  put_text(o, "preset", j->preset);
+  put_int(o, "params", j->params);
+  put_int(o, "trainable", j->trainable);
+  put_int(o, "layers", j->layers);
+  put_text(o, "target", r->args.target->name);
+  json_object_set_new(o, "fits", json_boolean(r->plan != NULL));
+  json_object_set_new(o, "budget_bytes", r->budget_bytes == INT64_MAX ? json_null() : json_integer(r->budget_bytes));
+  put_int(o, "floor_bytes", r->floor_bytes);
+  put_int(o, "overhead_bytes", r->args.target->overhead_bytes);
+  put_int(o, "reserve_bytes", r->args.reserve_bytes);
+  if (r->plan) {
+    plan_fields(o, r);
+  } else {
+    put_int(o, "persistent_bytes", r->floor_persistent);
+    put_int(o, "shortfall_bytes", r->floor_bytes - r->budget_bytes);
+    json_t *list = json_array();
+    for (int i = 0; i < r->remedies.n; i++) {
+      const Remedy *m = &r->remedies.at[i];
+      json_t *x = json_object();
+      put_text(x, "change", m->change);
+      put_text(x, "effect", m->effect);
+      put_int(x, "floor_bytes", m->floor_bytes);
+      put_int(x, "micro_batch", m->micro_batch);
+      put_real(x, "tokens_per_second", tokens_per_second(r, r->phase, m->step_ns));
+      json_array_append_new(list, x);
+    }
+    json_object_set_new(o, "remedies", list);
+  }
+  json_t *list = json_array();
+  for (int i = 0; i < r->frontier.n; i++) json_array_append_new(list, candidate_json(r, &r->frontier.at[i]));
+  json_object_set_new(o, "frontier", list);
+  json_dumpf(o, to, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  fputc('\n', to);
+  json_decref(o);
+}

@@ -1,0 +1,105 @@
+/* report_why.c - `mtc plan --why PATH`: what was decided about variables and values under a model path, and by which line.
+ * Input: a FitResult with a plan. Output: text. */
+#include <string.h>
+
+#include "report.h"
+
+/* PATH itself, or something below it: "h.3.attn" covers "h.3.attn.q.w" and "h.3.attn.q.w:grad". */
+static bool under(const char *name, const char *path) {
+  size_t n = strlen(path);
+  if (!name || strncmp(name, path, n)) return false;
+  return name[n] == 0 || name[n] == '.' || name[n] == ':' || n == 0;
+}
+
+static const char *deciding_rule(const Report *x, const char *path, const char *tag) {
+  const Precision *p = &x->r->job->precision;
+  for (int i = p->rules.n - 1; i >= 0; i--) {
+    const PrecRule *rule = &p->rules.at[i];
+    if (!selector_match(rule->pattern, path, tag)) continue;
+    char *at = loc_text(x->r->job->diags, x->arena, rule->loc);
+    return arena_printf(x->arena, "by \"%s\"%s%s", rule->pattern, *at ? " at " : "", at);
+  }
+  return p->compute < 0 ? "by `compute = auto`" : arena_printf(x->arena, "by `compute = %s`", dtype_name((DType)p->compute));
+}
+
+static int variables(const Report *x, const char *path) {
+  const Plan *p = x->r->plan;
+  int found = 0;
+  for (int i = 0; i < p->job->vars->all.n; i++) {
+    const Var *v = &p->job->vars->all.at[i];
+    if (!under(v->path, path) || p->var_buf[i] < 0) continue;
+    const PlanBuf *b = &p->bufs.at[p->var_buf[i]];
+    fprintf(x->to, "%-28s %s%s  %s at byte %lld, for the whole run: %s\n", v->path, dtype_name(v->dtype),
+            shape_text(x->arena, &v->shape), bytes_short(x->arena, b->bytes), (long long)b->offset,
+            buf_class_text(b->cls));
+    if (v->role == VAR_PARAM)
+      fprintf(x->to, "%-28s %s; %s\n", "", deciding_rule(x, v->path, NULL), v->trainable ? "trained" : "frozen");
+    found++;
+  }
+  return found;
+}
+
+static int64_t rebuild_cost(const PlanProgram *p, int cluster, int *times) {
+  *times = 0;
+  for (int s = 0; s < p->nsteps; s++) *times += p->steps[s].recomputed && p->steps[s].cluster == cluster;
+  return p->clusters.at[cluster].ns * *times;
+}
+
+static void one_output(const Report *x, const PlanProgram *p, int step, int k) {
+  const Plan *plan = x->r->plan;
+  const PlanStep *s = &p->steps[step];
+  const Cluster *c = &p->clusters.at[s->cluster];
+  const Value *v = val(p->clusters.g, c->out[k]);
+  const PlanBuf *b = &plan->bufs.at[s->out[k].buf];
+  char *at = loc_text(plan->job->diags, x->arena, node_of(p->clusters.g, c->out[k])->loc);
+  fprintf(x->to, "%-28s %s%s  %s", c->name, dtype_name(v->dtype), shape_text(x->arena, &v->shape),
+          bytes_short(x->arena, b->bytes));
+  if (b->program < 0) {
+    fprintf(x->to, " in %s", b->name);
+  } else {
+    fprintf(x->to, " at byte %lld, steps %d..%d of %d in %s: %s", (long long)b->offset, b->first + 1, b->last + 1,
+            p->nsteps, p->name, buf_class_text(b->cls));
+    if (b->name != c->name) fprintf(x->to, ", in place of %s", b->name);
+  }
+  fprintf(x->to, "%s%s\n", *at ? "   " : "", at);
+}
+
+/* Kept or rebuilt, with the figures of the decision. */
+static void decision(const Report *x, const PlanProgram *p, int cluster) {
+  int times;
+  int64_t cost = rebuild_cost(p, cluster, &times), bytes = 0;
+  const Cluster *c = &p->clusters.at[cluster];
+  for (int k = 0; k < c->nout; k++)
+    bytes += shape_bytes(&val(p->clusters.g, c->out[k])->shape, val(p->clusters.g, c->out[k])->dtype);
+  if (times > 0)
+    fprintf(x->to, "%-28s rebuilt %s: frees %s, costs %s a micro-batch\n", "", times == 1 ? "once" : "more than once",
+            bytes_short(x->arena, bytes), time_short(x->arena, cost));
+  else if (c->phase == PH_FORWARD)
+    fprintf(x->to, "%-28s not rebuilt: would cost %s to free %s\n", "", time_short(x->arena, c->ns),
+            bytes_short(x->arena, bytes));
+}
+
+static int values(const Report *x, const char *path) {
+  const Plan *plan = x->r->plan;
+  int found = 0;
+  for (int i = 0; i < plan->programs.n; i++) {
+    const PlanProgram *p = &plan->programs.at[i];
+    if (strcmp(p->name, "micro") != 0) continue;
+    for (int s = 0; s < p->nsteps; s++) {
+      const Cluster *c = &p->clusters.at[p->steps[s].cluster];
+      const char *where = c->nnodes ? node_at(p->clusters.g, c->nodes[0])->path : NULL;
+      if (p->steps[s].recomputed || !(under(c->name, path) || under(where, path))) continue;
+      for (int k = 0; k < c->nout; k++) one_output(x, p, s, k);
+      decision(x, p, p->steps[s].cluster);
+      found++;
+    }
+  }
+  return found;
+}
+
+bool plan_why(const FitResult *r, const char *path, FILE *to) {
+  Report x = {.r = r, .arena = arena_new(), .to = to};
+  int found = r->plan ? variables(&x, path) + values(&x, path) : 0;
+  arena_free(x.arena);
+  return found > 0;
+}
