@@ -1,5 +1,6 @@
 /* cmd_help.c - `mtc help TOPIC`: a command, a section or setting, an operation or a diagnostic, whatever has that name;
  * and the documents made from the tables. */
+#include <stdlib.h>
 #include <string.h>
 #include "frontend/builtins.h"
 #include "frontend/cli.h"
@@ -17,35 +18,58 @@ static int document(Cli *c) {
     cli_explain_markdown(stdout);
   } else if (!strcmp(topic, "op") || !strcmp(topic, "ops")) {
     cli_op_markdown(stdout);
+  } else if (!strcmp(topic, "settings")) {
+    settings_markdown(stdout);
   } else {
-    return cli_usage(c, "--markdown knows the topics op and errors, not `%s`", topic);
+    return cli_usage(c, "--markdown knows the topics errors, op and settings, not `%s`", topic);
   }
   return EXIT_OK;
 }
 
 /* Several things may share a name: `train` is a command and a section. */
-static void apart(int *found) {
-  if (++*found > 1) puts("\n----\n");
+typedef struct {
+  int found;
+} Topics;
+
+/* Prints what `help` says of the name, if it knows it. */
+static void topic(Topics *t, bool (*help)(const char *name, FILE *to), const char *name) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  ensure(f, "out of memory");
+  bool known = help(name, f);
+  fclose(f);
+  if (known) {
+    if (t->found++) puts("\n----\n");
+    fwrite(text, 1, size, stdout);
+  }
+  free(text);
 }
 
-static bool op_help(const char *name, int *found) {
-  bool any = false;
-  if (builtin_find(intern(name))) {
-    apart(found);
-    any = builtin_help(name, stdout);
-  } else {
-    FILE *nowhere = fopen("/dev/null", "w");
-    any = nowhere && cli_primitive_help(name, nowhere);
-    if (nowhere) fclose(nowhere);
-    if (any) apart(found), cli_primitive_help(name, stdout);
-  }
-  return any;
+static bool command_help(const char *name, FILE *to) {
+  const Command *command = cli_command(name);
+  if (command) cli_help_command(command, to);
+  return command != NULL;
+}
+
+static bool code_help(const char *name, FILE *to) {
+  int id = err_by_code(name);
+  if (id >= 0) cli_explain((ErrId)id, to);
+  return id >= 0;
+}
+
+/* Primitives that the language has under the same name are explained as the language's. */
+static void op_topic(Topics *t, const char *name) {
+  int before = t->found;
+  topic(t, builtin_help, name);
+  if (t->found == before) topic(t, cli_primitive_help, name);
 }
 
 static int unknown_topic(Cli *c, const char *topic) {
   VEC(const char *) names = {0};
   for (int i = 0; i < cli_command_count; i++) vec_push(c->arena, &names, cli_commands[i].name);
   const char *near = nearest_word(topic, names.at, names.n);
+  if (!near) near = settings_nearest(topic);
   if (!near) near = builtin_nearest(topic);
   return cli_usage(c, "no help on `%s`%s%s%s", topic, near ? ": did you mean `" : "", near ? near : "",
                    near ? "`?" : "");
@@ -53,38 +77,25 @@ static int unknown_topic(Cli *c, const char *topic) {
 
 int cmd_help(Cli *c) {
   if (c->flag.completion || c->flag.man || c->flag.markdown) return document(c);
+  const char *name = c->args.n ? c->args.at[0] : "";
+  bool op = !strcmp(name, "op") || !strcmp(name, "ops");
+  Topics t = {0};
+  if (c->args.n > 1 && !op) return cli_usage(c, "`mtc help` takes one topic, or `op` and a name");
   if (c->args.n == 0) {
     cli_help_index(stdout);
-    return EXIT_OK;
-  }
-  const char *topic = c->args.at[0];
-  int found = 0;
-  if (!strcmp(topic, "op") || !strcmp(topic, "ops")) {
-    if (c->args.n == 1) {
-      cli_op_index(stdout);
-      return EXIT_OK;
-    }
-    return op_help(c->args.at[1], &found) ? EXIT_OK : unknown_topic(c, c->args.at[1]);
-  }
-  if (c->args.n > 1) return cli_usage(c, "`mtc help` takes one topic, or `op` and a name");
-  if (!strcmp(topic, "errors")) {
+  } else if (op && c->args.n == 1) {
+    cli_op_index(stdout);
+  } else if (op) {
+    op_topic(&t, c->args.at[1]);
+    if (!t.found) return unknown_topic(c, c->args.at[1]);
+  } else if (!strcmp(name, "errors")) {
     cli_explain_index(stdout);
-    return EXIT_OK;
+  } else {
+    topic(&t, command_help, name);
+    topic(&t, settings_help, name);
+    topic(&t, code_help, name);
+    op_topic(&t, name);
+    if (!t.found) return unknown_topic(c, name);
   }
-  const Command *command = cli_command(topic);
-  if (command) {
-    apart(&found);
-    cli_help_command(command, stdout);
-  }
-  if (settings_help(topic, NULL)) {
-    apart(&found);
-    settings_help(topic, stdout);
-  }
-  op_help(topic, &found);
-  int id = err_by_code(topic);
-  if (id >= 0) {
-    apart(&found);
-    cli_explain((ErrId)id, stdout);
-  }
-  return found ? EXIT_OK : unknown_topic(c, topic);
+  return EXIT_OK;
 }
