@@ -91,8 +91,18 @@ static bool find_program(Sampler *s, Fail *f) {
   return feed_resolve(s->arena, p, s->phase->sample, 1, T, &s->feed, f);
 }
 
+static bool check_device(const Program *p, const SampleOptions *o, Fail *f) {
+  if (o->device && strcmp(o->device, p->cuda ? "cuda" : "cpu") != 0)
+    return fail_set(f, EXIT_DEVICE, "the run was compiled for %s and cannot be sampled on %s", p->target,
+                    o->device);
+  if (o->budget_bytes >= 0 && p->peak_bytes > o->budget_bytes)
+    return fail_set(f, EXIT_INFEASIBLE, "the program needs %lld bytes, more than --vram allows",
+                    (long long)p->peak_bytes);
+  return true;
+}
+
 static bool open_model(Sampler *s, const SampleOptions *o, Fail *f) {
-  if (!find_program(s, f)) return false;
+  if (!find_program(s, f) || !check_device(s->program, o, f)) return false;
   Checkpoint *c = s->file ? checkpoint_open(s->file, f) : checkpoint_newest(s->dir, f);
   if (!c) return f->code ? false : fail_page(f, EXIT_IO, "E0601", "%s has no checkpoint yet", s->dir);
   DeviceOptions d = {.threads = o->threads};

@@ -11,6 +11,8 @@ typedef struct {
   int64_t top_k;       /* 0: all */
   uint64_t seed;
   int threads;
+  const char *device;   /* "cpu" or "cuda" must be what the program was compiled for; NULL = whatever it is */
+  int64_t budget_bytes; /* refuse a program that needs more; -1 = no bound */
 } SampleOptions;
 
 /* Prints prompt and continuation on `out`. `path` is the folder of a run (its newest checkpoint is taken) or a .mtck file

@@ -85,7 +85,26 @@ static bool open_device(Train *t, Fail *f) {
   return replay_open(&t->replay, t->program, &o, f);
 }
 
-/* Initial weights from a file, through the map; path relative to the model's. */
+/* Parameters and states from a checkpoint, such as `mtc import` makes: what it holds of them. */
+static bool load_checkpoint(Train *t, const char *file, Fail *f) {
+  Checkpoint *c = checkpoint_open(file, f);
+  bool ok = c != NULL;
+  for (int i = 0; i < t->program->nvars && ok; i++) {
+    const ProgramVar *v = &t->program->vars[i];
+    if (v->role != PV_PARAM && v->role != PV_STATE) continue;
+    const StEntry *e = checkpoint_find(c, arena_printf(t->arena, "%s:master", v->path));
+    if (!e) e = checkpoint_find(c, v->path);
+    if (!e) continue;
+    if (e->rank != v->at.rank || memcmp(e->dim, v->at.dim, sizeof *e->dim * (size_t)e->rank) != 0)
+      ok = fail_page(f, EXIT_IO, "E0302", "%s: %s has another shape in this model", file, v->path);
+    else
+      ok = variable_load(&t->replay, i, (DType)e->dtype, e->data, f);
+  }
+  checkpoint_close(c);
+  return ok;
+}
+
+/* Initial weights: a checkpoint by paths, or a safetensors file through the map; relative to the model's file. */
 static bool load_weights(Train *t, const char *path, Fail *f) {
   if (str_starts(path, "hf:"))
     return fail_page(f, EXIT_IO, "E0601",
@@ -93,6 +112,7 @@ static bool load_weights(Train *t, const char *path, Fail *f) {
                      "  = download its model.safetensors and write `init = \"model.safetensors\"`",
                      path);
   const char *file = path_beside(t->arena, t->program->source, path);
+  if (!str_ends(path, ".safetensors") && !str_ends(path, ".json")) return load_checkpoint(t, file, f);
   SafeTensors *st = st_open(file, f);
   if (!st) return false;
   WeightSlots slots = weights_of_program(t->arena, t->program);

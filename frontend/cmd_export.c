@@ -1,0 +1,94 @@
+/* cmd_export.c - `mtc export RUN|FILE.mtck [--map F.mt] -o OUT.safetensors`: a checkpoint under the keys and in the layout
+ * of a `weights` map. The most precise copy of each parameter is taken: its master where there is one. */
+#include "cli_weights.h"
+
+#include "../runtime/checkpoint.h"
+#include "../runtime/convert.h"
+#include "../runtime/program.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct {
+  const WeightSlots *slots;
+  const StEntry *const *from; /* per slot: in the checkpoint */
+  const StEntry *to;          /* per slot: as it is written */
+} ExportSource;
+
+static bool fetch(void *context, int i, void *to, Fail *f) {
+  const ExportSource *s = context;
+  return weights_export(&s->slots->at[i], (DType)s->from[i]->dtype, s->from[i]->data,
+                        (DType)s->to[i].dtype, to, f);
+}
+
+static bool is_folder(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* By --map, else by the program beside the checkpoint. */
+static bool find_slots(Cli *c, const char *run, WeightSlots *slots, Fail *f) {
+  if (c->flag.map) {
+    Job *job = cli_map_job(c, c->flag.map);
+    if (job) *slots = cli_job_slots(c, job);
+    return job != NULL;
+  }
+  const char *path = is_folder(run) ? arena_printf(c->arena, "%s/model.mtx", run)
+                                    : path_beside(c->arena, run, "model.mtx");
+  const char *why;
+  Program *p = mtx_read(c->arena, path, &why);
+  if (!p) return fail_page(f, EXIT_IO, "E0601", "%s\n  = --map FILE.mt names the model instead", why);
+  *slots = weights_of_program(c->arena, p);
+  return true;
+}
+
+static const StEntry *best_copy(Cli *c, const Checkpoint *from, const char *path) {
+  const StEntry *master = checkpoint_find(from, arena_printf(c->arena, "%s:master", path));
+  return master ? master : checkpoint_find(from, path);
+}
+
+/* What is missing or has another shape in the checkpoint, together. */
+static bool match(Cli *c, const Checkpoint *from, const WeightSlots *slots, const StEntry **found,
+                  Fail *f) {
+  Str lines = {.arena = c->arena};
+  int wrong = 0;
+  for (int i = 0; i < slots->n; i++) {
+    const WeightSlot *s = &slots->at[i];
+    const StEntry *e = found[i] = best_copy(c, from, s->path);
+    bool fits = e && e->rank == s->rank && !memcmp(e->dim, s->dim, sizeof *s->dim * (size_t)s->rank);
+    if (fits || wrong++ >= 20) continue;
+    str_addf(&lines, "\n  %s  %s for %s", e ? "mis-shaped" : "missing   ", s->path, s->key);
+  }
+  return !wrong || fail_page(f, EXIT_IO, "E0302", "%s does not fit the map: %d of its variables%s",
+                             from->path, wrong, lines.text);
+}
+
+static bool export_to(Cli *c, const Checkpoint *from, const WeightSlots *slots, Fail *f) {
+  const StEntry **found = arena_array(c->arena, const StEntry *, slots->n + 1);
+  StEntry *to = arena_array(c->arena, StEntry, slots->n + 1);
+  if (!match(c, from, slots, found, f)) return false;
+  for (int i = 0; i < slots->n; i++) {
+    const WeightSlot *s = &slots->at[i];
+    to[i] = (StEntry){.name = s->key, .dtype = found[i]->dtype, .rank = s->rank};
+    if (c->flag.dtype && dtype_is_float((DType)to[i].dtype)) to[i].dtype = dtype_by_name(c->flag.dtype);
+    weights_file_dims(s, to[i].dim);
+  }
+  ExportSource source = {slots, found, to};
+  return st_write(c->flag.output, to, slots->n, fetch, &source, f);
+}
+
+int cmd_export(Cli *c) {
+  const char *run = c->args.at[0];
+  if (!c->flag.output) return cli_usage(c, "export needs -o FILE.safetensors");
+  if (path_exists(c->flag.output) && !c->flag.force)
+    return cli_usage(c, "%s exists; --force overwrites it", c->flag.output);
+  Fail f = {0};
+  WeightSlots slots = {0};
+  if (!find_slots(c, run, &slots, &f)) return f.code ? cli_failed(c, &f) : EXIT_SOURCE;
+  Checkpoint *from = is_folder(run) ? checkpoint_newest(run, &f) : checkpoint_open(run, &f);
+  if (!from && !f.code) fail_page(&f, EXIT_IO, "E0601", "%s has no checkpoint", run);
+  bool ok = from && export_to(c, from, &slots, &f);
+  if (ok) printf("%d tensors of step %lld written to %s\n", slots.n, (long long)from->state.step, c->flag.output);
+  checkpoint_close(from);
+  return ok ? EXIT_OK : cli_failed(c, &f);
+}
