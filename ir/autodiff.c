@@ -1,9 +1,11 @@
-/* autodiff.c - reverse mode over the graph: walks it backwards once, calls one rule per node, sums cotangents.
+/* autodiff.c - reverse mode over the graph: walks it backwards once, calls one rule per node, sums
+ * cotangents.
  *
- * Only values between a wanted value and the loss are visited. Backward nodes have phase PH_BACKWARD and the place,
- * path, layer and chunk of the node whose gradient they are; the backward of one composition instance is one instance
- * as well. Several contributions to one value are added as they come, in the place of the later consumer.
- * Contributions to a trained parameter are not added: each becomes a GradPart. */
+ * Only values between a wanted value and the loss are visited. Backward nodes have phase
+ * PH_BACKWARD and the place, path, layer and chunk of the node whose gradient they are; the
+ * backward of one composition instance is one instance as well. Several contributions to one value
+ * are added as they come, in the place of the later consumer. Contributions to a trained parameter
+ * are not added: each becomes a GradPart. */
 #include <stdlib.h>
 #include <string.h>
 #include "grad.h"
@@ -23,13 +25,13 @@ typedef struct {
 struct Ad {
   Graph *g;
   Arena *scratch;
-  int nvalues;  /* of the primal part */
-  bool *needs;  /* per primal value */
-  Cot *cot;     /* per primal value */
-  int *tag_of;  /* backward instance of each primal tag id; 0 = none yet */
+  int nvalues; /* of the primal part */
+  bool *needs; /* per primal value */
+  Cot *cot;    /* per primal value */
+  int *tag_of; /* backward instance of each primal tag id; 0 = none yet */
   int ntags;
-  bool split;   /* parameters get parts instead of sums */
-  int tag_now;  /* tag id of the primal node at work */
+  bool split;  /* parameters get parts instead of sums */
+  int tag_now; /* tag id of the primal node at work */
   VEC(GradPart) parts;
 };
 
@@ -38,8 +40,12 @@ static GradRule *const rules[OP_COUNT] = {
 #include "ops.def"
 };
 
-Graph *ad_graph(Ad *ad) { return ad->g; }
-bool ad_needs(const Ad *ad, ValueId v) { return ad->needs[v]; }
+Graph *ad_graph(Ad *ad) {
+  return ad->g;
+}
+bool ad_needs(const Ad *ad, ValueId v) {
+  return ad->needs[v];
+}
 
 static bool is_trained(const Graph *g, const Node *n) {
   if (n->op != OP_VAR) return false;
@@ -69,7 +75,8 @@ static void enter(Ad *ad, const Node *n) {
   g->here.tag_id = ad->tag_of[n->tag_id];
 }
 
-/* a + b, inside the instance at work only when the value v that they belong to was made inside it. */
+/* a + b, inside the instance at work only when the value v that they belong to was made inside it.
+ */
 static ValueId sum_of(Ad *ad, ValueId v, ValueId a, ValueId b) {
   Graph *g = ad->g;
   const char *tag = g->here.tag;
@@ -108,9 +115,8 @@ static void give_weight(Ad *ad, ValueId v, ValueId ct) {
 static void check_cot(const Ad *ad, ValueId v, ValueId ct) {
   const Value *a = val(ad->g, v), *b = val(ad->g, ct);
   ensure(a->dtype == b->dtype && shape_equal(&a->shape, &b->shape),
-         "cotangent %s%s of a value %s%s", dtype_name(b->dtype),
-         shape_text(ad->scratch, &b->shape), dtype_name(a->dtype),
-         shape_text(ad->scratch, &a->shape));
+         "cotangent %s%s of a value %s%s", dtype_name(b->dtype), shape_text(ad->scratch, &b->shape),
+         dtype_name(a->dtype), shape_text(ad->scratch, &a->shape));
 }
 
 void ad_give(Ad *ad, ValueId v, ValueId ct) {
@@ -159,7 +165,8 @@ static int by_place(const void *a, const void *b) {
   return (x->stop > y->stop) - (x->stop < y->stop);
 }
 
-/* Joins pieces that follow one another along one axis, pads what is left, and adds all to the whole. */
+/* Joins pieces that follow one another along one axis, pads what is left, and adds all to the
+ * whole. */
 static void join_pieces(Ad *ad, ValueId v) {
   Cot *c = &ad->cot[v];
   Graph *g = ad->g;
@@ -185,7 +192,9 @@ static void join_pieces(Ad *ad, ValueId v) {
   c->pieces.n = 0;
 }
 
-ValueId ad_cot(Ad *ad, const Node *n, int i) { return ad->cot[n->out + i].whole; }
+ValueId ad_cot(Ad *ad, const Node *n, int i) {
+  return ad->cot[n->out + i].whole;
+}
 
 void ad_refuse(Ad *ad, const Node *n, ErrId why) {
   Graph *g = ad->g;

@@ -1,5 +1,6 @@
-/* build.c - typed builders: thin wrappers of graph_add that lay out attributes, add axis names, broadcast, and report
- * mistakes of two operands in the user's words. Operands of -1 pass through: one mistake gives one message. */
+/* build.c - typed builders: thin wrappers of graph_add that lay out attributes, add axis names,
+ * broadcast, and report mistakes of two operands in the user's words. Operands of -1 pass through:
+ * one mistake gives one message. */
 #include <string.h>
 #include "graph.h"
 #include "infer.h"
@@ -19,7 +20,9 @@ typedef struct {
   int n;
 } Words;
 
-static void put(Words *w, int64_t x) { w->at[w->n++] = x; }
+static void put(Words *w, int64_t x) {
+  w->at[w->n++] = x;
+}
 
 static void put_list(Words *w, int n, const int64_t *items) {
   ensure(n <= MAX_RANK, "a list of %d axes (limit is %d)", n, MAX_RANK);
@@ -72,7 +75,9 @@ ValueId g_iota(Graph *g, DType t, Shape s, int axis) {
 
 /* ---- element-wise ---- */
 
-ValueId g_unary(Graph *g, Op op, ValueId a) { return add1(g, op, a, NULL); }
+ValueId g_unary(Graph *g, Op op, ValueId a) {
+  return add1(g, op, a, NULL);
+}
 
 ValueId g_binary(Graph *g, Op op, ValueId a, ValueId b) {
   ValueId in[] = {a, b};
@@ -98,7 +103,8 @@ static bool number_fits(const Graph *g, ValueId v, DType t) {
   return dtype_is_float(t) || (x >= -2147483648.0 && x <= 4294967295.0 && x == (double)(int64_t)x);
 }
 
-/* The numpy rule over n shapes; false with the first axis (counted from the right) that does not fit. */
+/* The numpy rule over n shapes; false with the first axis (counted from the right) that does not
+ * fit. */
 static bool broadcast_shapes(int n, const Shape *in, Shape *out, int *bad) {
   *out = (Shape){0};
   for (int i = 0; i < n; i++)
@@ -142,14 +148,15 @@ static void report_broadcast(Graph *g, Op op, int n, const Shape *in, int bad) {
   const char *ta = shape_text(g->arena, a), *tb = shape_text(g->arena, b);
   if (!g->diags) bug("`%s` of %s and %s (in `%s`)", op_symbol(op), ta, tb, g->here.path);
   Diag *d = diag_error(g->diags, E_BROADCAST, g->here.loc,
-                       "shapes do not broadcast: %s and %s have %s and %s %s from the right", ta, tb,
-                       axis_text(g, a, bad), axis_text(g, b, bad),
+                       "shapes do not broadcast: %s and %s have %s and %s %s from the right", ta,
+                       tb, axis_text(g, a, bad), axis_text(g, b, bad),
                        bad == 1 ? "as first axis" : arena_printf(g->arena, "as axis %d", bad));
   diag_note(g->diags, d, "`%s` of %s and %s", op_symbol(op), ta, tb);
   diag_note(g->diags, d, "axes align from the right; each pair must be equal, or one of them 1");
 }
 
-/* Brings operands in[from..n-1] to one dtype (numbers follow the others) and in[0..n-1] to one shape. */
+/* Brings operands in[from..n-1] to one dtype (numbers follow the others) and in[0..n-1] to one
+ * shape. */
 static bool unify(Graph *g, Op op, int n, int from, ValueId *in) {
   Shape shapes[3], out;
   DType t = DT_COUNT;
@@ -209,8 +216,7 @@ ValueId g_broadcast_to(Graph *g, ValueId a, Shape to) {
     diag_error(g->diags, E_BROADCAST, g->here.loc, "%s does not broadcast to %s", tf, tt);
     return -1;
   }
-  if (node_of(g, a)->op == OP_CONST)
-    return g_const(g, val(g, a)->dtype, to, node_of(g, a)->num[0]);
+  if (node_of(g, a)->op == OP_CONST) return g_const(g, val(g, a)->dtype, to, node_of(g, a)->num[0]);
   int64_t axes[MAX_RANK]; /* of the axes that are kept: those that do not repeat */
   for (int k = 0; k < from.rank; k++) {
     int at = k + to.rank - from.rank;
@@ -276,7 +282,9 @@ ValueId g_reduce(Graph *g, Op op, ValueId a, int naxes, const int64_t *axes) {
   return add1(g, op, a, &w);
 }
 
-ValueId g_gather(Graph *g, ValueId table, ValueId ids) { return g_binary(g, OP_GATHER, table, ids); }
+ValueId g_gather(Graph *g, ValueId table, ValueId ids) {
+  return g_binary(g, OP_GATHER, table, ids);
+}
 
 ValueId g_scatter_add(Graph *g, ValueId ids, ValueId rows, int64_t nrows, DType t) {
   ValueId in[] = {ids, rows};
@@ -286,8 +294,8 @@ ValueId g_scatter_add(Graph *g, ValueId ids, ValueId rows, int64_t nrows, DType 
 
 /* ---- contraction ---- */
 
-/* Looks through a transpose in front of a dot: the source with its axes in the lists, when the free axes keep their
- * order in the result. So `x @ w.T` never moves w. */
+/* Looks through a transpose in front of a dot: the source with its axes in the lists, when the free
+ * axes keep their order in the result. So `x @ w.T` never moves w. */
 static ValueId through_transpose(const Graph *g, ValueId v, int nbatch, int64_t *batch, int ncon,
                                  int64_t *con) {
   const Node *n = &g->nodes.at[val(g, v)->def];
@@ -318,11 +326,10 @@ ValueId g_dot(Graph *g, ValueId a, ValueId b, int nbatch, const int64_t *batch_a
               const int64_t *batch_b, int ncon, const int64_t *con_a, const int64_t *con_b,
               DType out) {
   if (a < 0 || b < 0) return -1;
+  const int64_t *from[] = {batch_a, batch_b, con_a, con_b};
   int64_t lists[4][MAX_RANK];
-  memcpy(lists[0], batch_a, sizeof *batch_a * nbatch);
-  memcpy(lists[1], batch_b, sizeof *batch_b * nbatch);
-  memcpy(lists[2], con_a, sizeof *con_a * ncon);
-  memcpy(lists[3], con_b, sizeof *con_b * ncon);
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < (i < 2 ? nbatch : ncon); k++) lists[i][k] = from[i][k];
   ValueId in[] = {through_transpose(g, a, nbatch, lists[0], ncon, lists[2]),
                   through_transpose(g, b, nbatch, lists[1], ncon, lists[3])};
   Words w = {0};
@@ -331,7 +338,8 @@ ValueId g_dot(Graph *g, ValueId a, ValueId b, int nbatch, const int64_t *batch_a
   return graph_add(g, OP_DOT, 2, in, w.n, w.at, NULL, NULL);
 }
 
-/* Names the operand with its shape at the place where it was made, unless that is the place of the error. */
+/* Names the operand with its shape at the place where it was made, unless that is the place of the
+ * error. */
 static void label_operand(Graph *g, Diag *d, ValueId v) {
   Loc at = node_of(g, v)->loc, here = g->here.loc;
   if (!loc_ok(at) || (at.file == here.file && at.line == here.line && at.col == here.col)) return;
@@ -346,9 +354,8 @@ static ValueId report_matmul(Graph *g, ValueId a, ValueId b, int ka, int kb) {
   if (ka < 0 || kb < 0 || sa->rank < sb->rank - 1) {
     d = diag_error(g->diags, E_RANK, g->here.loc, "`@` of %s and %s: too few axes", ta, tb);
   } else {
-    d = diag_error(g->diags, E_MATMUL, g->here.loc,
-                   "inner dimensions of `@` differ: %lld and %lld", (long long)sa->dim[ka],
-                   (long long)sb->dim[kb]);
+    d = diag_error(g->diags, E_MATMUL, g->here.loc, "inner dimensions of `@` differ: %lld and %lld",
+                   (long long)sa->dim[ka], (long long)sb->dim[kb]);
     if (sb->rank == 2 && sb->dim[1] == sa->dim[ka]) {
       Shape t = {.rank = 2, .dim = {sb->dim[1], sb->dim[0]}};
       t.axis[0] = sb->axis[1];

@@ -1,8 +1,10 @@
-/* compose.c - compositions: norms, softmax, activations, rotary positions, dropout, cross-entropy and means as
- * definitions over primitives, so that gradients, fusion, precision and recompute see through them.
+/* compose.c - compositions: norms, softmax, activations, rotary positions, dropout, cross-entropy
+ * and means as definitions over primitives, so that gradients, fusion, precision and recompute see
+ * through them.
  *
- * Each builds its nodes under one tag and one fresh tag id. A reduction drops its axis and is broadcast back directly,
- * never through an axis of size 1: that is the form that fuses into row kernels. Operands of -1 give -1. */
+ * Each builds its nodes under one tag and one fresh tag id. A reduction drops its axis and is
+ * broadcast back directly, never through an axis of size 1: that is the form that fuses into row
+ * kernels. Operands of -1 give -1. */
 #include <math.h>
 #include <string.h>
 #include "graph.h"
@@ -27,12 +29,24 @@ static ValueId end(Graph *g, Saved s, ValueId v) {
 
 /* ---- small words ---- */
 
-static ValueId number(Graph *g, double x) { return g_const(g, DT_F32, shape_scalar(), x); }
-static ValueId add(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_ADD, a, b); }
-static ValueId sub(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_SUB, a, b); }
-static ValueId mul(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_MUL, a, b); }
-static ValueId quot(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_DIV, a, b); }
-static ValueId times(Graph *g, ValueId a, double x) { return mul(g, a, number(g, x)); }
+static ValueId number(Graph *g, double x) {
+  return g_const(g, DT_F32, shape_scalar(), x);
+}
+static ValueId add(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_ADD, a, b);
+}
+static ValueId sub(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_SUB, a, b);
+}
+static ValueId mul(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_MUL, a, b);
+}
+static ValueId quot(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_DIV, a, b);
+}
+static ValueId times(Graph *g, ValueId a, double x) {
+  return mul(g, a, number(g, x));
+}
 
 /* r, a reduction of x over `axis`, in the shape of x again. */
 static ValueId spread(Graph *g, ValueId r, ValueId x, int axis) {
@@ -123,8 +137,8 @@ ValueId c_gelu(Graph *g, ValueId x, bool tanh_form) {
   return end(g, s, mul(g, times(g, x, 0.5), add(g, f, number(g, 1))));
 }
 
-/* 1 + exp(-x). The exponent stops at 80, where 1 / (1 + exp(80)) is nothing already: an infinity here would meet a
- * zero in the gradient. */
+/* 1 + exp(-x). The exponent stops at 80, where 1 / (1 + exp(80)) is nothing already: an infinity
+ * here would meet a zero in the gradient. */
 static ValueId one_plus_exp(Graph *g, ValueId x) {
   ValueId e = g_bin(g, OP_MIN, g_unary(g, OP_NEG, x), number(g, 80));
   return add(g, g_unary(g, OP_EXP, e), number(g, 1));
@@ -223,7 +237,8 @@ ValueId c_dropout(Graph *g, ValueId x, double rate, bool training) {
 
 /* ---- loss ---- */
 
-/* -log softmax(x)[target] of each row with label smoothing: lse - (1 - smooth) x[target] - smooth mean(x). */
+/* -log softmax(x)[target] of each row with label smoothing: lse - (1 - smooth) x[target] - smooth
+ * mean(x). */
 static ValueId row_losses(Graph *g, ValueId x, ValueId targets, double smooth) {
   const Shape s = val(g, x)->shape;
   int axis = s.rank - 1;

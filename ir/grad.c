@@ -1,15 +1,28 @@
-/* grad.c - gradient rules of element-wise ops, index maps, reductions and rows by index. See grad.h. */
+/* grad.c - gradient rules of element-wise ops, index maps, reductions and rows by index. See
+ * grad.h. */
 #include <math.h>
 #include "grad.h"
 
 /* ---- shorthands: d is the cotangent of the only result, y the result ---- */
 
-static ValueId add(Ad *ad, ValueId a, ValueId b) { return g_binary(ad_graph(ad), OP_ADD, a, b); }
-static ValueId mul(Ad *ad, ValueId a, ValueId b) { return g_binary(ad_graph(ad), OP_MUL, a, b); }
-static ValueId quot(Ad *ad, ValueId a, ValueId b) { return g_binary(ad_graph(ad), OP_DIV, a, b); }
-static ValueId neg(Ad *ad, ValueId a) { return g_unary(ad_graph(ad), OP_NEG, a); }
-static ValueId number(Ad *ad, ValueId like, double x) { return g_like(ad_graph(ad), like, x); }
-static ValueId times(Ad *ad, ValueId a, double x) { return mul(ad, a, number(ad, a, x)); }
+static ValueId add(Ad *ad, ValueId a, ValueId b) {
+  return g_binary(ad_graph(ad), OP_ADD, a, b);
+}
+static ValueId mul(Ad *ad, ValueId a, ValueId b) {
+  return g_binary(ad_graph(ad), OP_MUL, a, b);
+}
+static ValueId quot(Ad *ad, ValueId a, ValueId b) {
+  return g_binary(ad_graph(ad), OP_DIV, a, b);
+}
+static ValueId neg(Ad *ad, ValueId a) {
+  return g_unary(ad_graph(ad), OP_NEG, a);
+}
+static ValueId number(Ad *ad, ValueId like, double x) {
+  return g_like(ad_graph(ad), like, x);
+}
+static ValueId times(Ad *ad, ValueId a, double x) {
+  return mul(ad, a, number(ad, a, x));
+}
 static ValueId choose(Ad *ad, ValueId c, ValueId a, ValueId b) {
   return g_select(ad_graph(ad), c, a, b);
 }
@@ -19,16 +32,26 @@ static const Shape *shape_in(Ad *ad, const Node *n, int i) {
 
 /* ---- no gradient ---- */
 
-void gr_none(Ad *ad, const Node *n) { ad_refuse(ad, n, E_NO_GRADIENT); }
-void gr_not_yet(Ad *ad, const Node *n) { ad_refuse(ad, n, E_NOT_YET); }
+void gr_none(Ad *ad, const Node *n) {
+  ad_refuse(ad, n, E_NO_GRADIENT);
+}
+void gr_not_yet(Ad *ad, const Node *n) {
+  ad_refuse(ad, n, E_NOT_YET);
+}
 
 /* Ends of the walk: cotangents stop here. */
-void gr_leaf(Ad *ad, const Node *n) { (void)ad, (void)n; }
-void gr_zero(Ad *ad, const Node *n) { (void)ad, (void)n; }
+void gr_leaf(Ad *ad, const Node *n) {
+  (void)ad, (void)n;
+}
+void gr_zero(Ad *ad, const Node *n) {
+  (void)ad, (void)n;
+}
 
 /* ---- one operand ---- */
 
-void gr_neg(Ad *ad, const Node *n) { ad_give(ad, n->in[0], neg(ad, ad_cot(ad, n, 0))); }
+void gr_neg(Ad *ad, const Node *n) {
+  ad_give(ad, n->in[0], neg(ad, ad_cot(ad, n, 0)));
+}
 
 void gr_abs(Ad *ad, const Node *n) {
   Graph *g = ad_graph(ad);
@@ -37,8 +60,12 @@ void gr_abs(Ad *ad, const Node *n) {
   ad_give(ad, x, choose(ad, g_binary(g, OP_LT, zero, x), d, below));
 }
 
-void gr_exp(Ad *ad, const Node *n) { ad_give(ad, n->in[0], mul(ad, ad_cot(ad, n, 0), n->out)); }
-void gr_log(Ad *ad, const Node *n) { ad_give(ad, n->in[0], quot(ad, ad_cot(ad, n, 0), n->in[0])); }
+void gr_exp(Ad *ad, const Node *n) {
+  ad_give(ad, n->in[0], mul(ad, ad_cot(ad, n, 0), n->out));
+}
+void gr_log(Ad *ad, const Node *n) {
+  ad_give(ad, n->in[0], quot(ad, ad_cot(ad, n, 0), n->in[0]));
+}
 
 void gr_sqrt(Ad *ad, const Node *n) {
   ad_give(ad, n->in[0], quot(ad, times(ad, ad_cot(ad, n, 0), 0.5), n->out));
@@ -133,7 +160,9 @@ void gr_min(Ad *ad, const Node *n) {
   give_either(ad, n, first, n->in[0], n->in[1]);
 }
 
-void gr_select(Ad *ad, const Node *n) { give_either(ad, n, n->in[0], n->in[1], n->in[2]); }
+void gr_select(Ad *ad, const Node *n) {
+  give_either(ad, n, n->in[0], n->in[1], n->in[2]);
+}
 
 /* ---- index maps ---- */
 
@@ -229,7 +258,9 @@ static ValueId spread(Ad *ad, const Node *n, ValueId r) {
   return g_broadcast(ad_graph(ad), r, to, kept);
 }
 
-void gr_sum(Ad *ad, const Node *n) { ad_give(ad, n->in[0], spread(ad, n, ad_cot(ad, n, 0))); }
+void gr_sum(Ad *ad, const Node *n) {
+  ad_give(ad, n->in[0], spread(ad, n, ad_cot(ad, n, 0)));
+}
 
 /* The gradient goes to the elements equal to the maximum, in equal shares. */
 void gr_amax(Ad *ad, const Node *n) {
@@ -247,6 +278,6 @@ void gr_amax(Ad *ad, const Node *n) {
 
 void gr_gather(Ad *ad, const Node *n) {
   const Value table = *val(ad_graph(ad), n->in[0]);
-  ad_give(ad, n->in[0], g_scatter_add(ad_graph(ad), n->in[1], ad_cot(ad, n, 0), table.shape.dim[0],
-                                      table.dtype));
+  ad_give(ad, n->in[0],
+          g_scatter_add(ad_graph(ad), n->in[1], ad_cot(ad, n, 0), table.shape.dim[0], table.dtype));
 }

@@ -2,7 +2,8 @@
 #include <string.h>
 #include "grad.h"
 
-/* The role of each axis of an operand or result of a dot: which batch axis, free axis or contracted pair it is. */
+/* The role of each axis of an operand or result of a dot: which batch axis, free axis or contracted
+ * pair it is. */
 enum { BATCH = 0, FREE = 100, CON = 200 };
 
 typedef struct {
@@ -44,9 +45,9 @@ static void con_roles(const Dot *d, const Side *s, int *role) {
   }
 }
 
-/* Operand `which` of n: dot of the cotangent with the other operand over the other's free axes. Both orders of the two
- * give the same numbers with the result's axes in different order: the one that fits the operand is taken, so that
- * nothing has to be moved afterwards. */
+/* Operand `which` of n: dot of the cotangent with the other operand over the other's free axes.
+ * Both orders of the two give the same numbers with the result's axes in different order: the one
+ * that fits the operand is taken, so that nothing has to be moved afterwards. */
 static ValueId dot_cotangent(Ad *ad, const Node *n, const Dot *d, int which, ValueId ct) {
   Graph *g = ad_graph(ad);
   const Side *own = &d->side[which], *other = &d->side[!which];
@@ -93,8 +94,7 @@ void gr_dot(Ad *ad, const Node *n) {
   int first = ad_is_weight(ad, n->in[1]);
   for (int i = 0; i < 2; i++) {
     int which = i ? !first : first;
-    if (ad_needs(ad, n->in[which]))
-      ad_give(ad, n->in[which], dot_cotangent(ad, n, &d, which, ct));
+    if (ad_needs(ad, n->in[which])) ad_give(ad, n->in[which], dot_cotangent(ad, n, &d, which, ct));
   }
 }
 

@@ -1,7 +1,7 @@
 /* graph.c - the graph itself: op table, variables, the general builder, attribute access, uses.
  *
- * Input: operands and attributes; output: nodes appended to the graph with the result types that the op's shape rule
- * infers. A node is never changed after it was added. */
+ * Input: operands and attributes; output: nodes appended to the graph with the result types that
+ * the op's shape rule infers. A node is never changed after it was added. */
 #include "graph.h"
 #include <string.h>
 #include "infer.h"
@@ -11,17 +11,29 @@ static const struct {
   int nin, nout;
   OpKind kind;
 } table[OP_COUNT] = {
-#define OP(id, text, nin, nout, attrs, shape, grad, eval, kind, doc)                               \
+#define OP(id, text, nin, nout, attrs, shape, grad, eval, kind, doc) \
   [id] = {text, attrs, doc, nin, nout, kind},
 #include "ops.def"
 };
 
-const char *op_name(Op op) { return table[op].text; }
-OpKind op_kind(Op op) { return table[op].kind; }
-const char *op_attrs(Op op) { return table[op].attrs; }
-const char *op_doc(Op op) { return table[op].doc; }
-int op_operands(Op op) { return table[op].nin; }
-int op_results(Op op) { return table[op].nout; }
+const char *op_name(Op op) {
+  return table[op].text;
+}
+OpKind op_kind(Op op) {
+  return table[op].kind;
+}
+const char *op_attrs(Op op) {
+  return table[op].attrs;
+}
+const char *op_doc(Op op) {
+  return table[op].doc;
+}
+int op_operands(Op op) {
+  return table[op].nin;
+}
+int op_results(Op op) {
+  return table[op].nout;
+}
 
 int op_by_name(const char *s) {
   for (int i = 0; i < OP_COUNT; i++)
@@ -120,8 +132,12 @@ static Attr find_attr(const Node *n, const char *name) {
   bug("op `%s` has no attribute `%s`", op_name(n->op), name);
 }
 
-int64_t node_int(const Node *n, const char *name) { return n->ints[find_attr(n, name).at]; }
-double node_num(const Node *n, const char *name) { return n->num[find_attr(n, name).at]; }
+int64_t node_int(const Node *n, const char *name) {
+  return n->ints[find_attr(n, name).at];
+}
+double node_num(const Node *n, const char *name) {
+  return n->num[find_attr(n, name).at];
+}
 
 int node_list(const Node *n, const char *name, const int64_t **items) {
   Attr a = find_attr(n, name);
@@ -158,16 +174,33 @@ ValueId graph_add(Graph *g, Op op, int nin, const ValueId *in, int nints, const 
   for (int i = 0; i < nin; i++)
     if (in[i] < 0) return -1;
   static const double none[2];
-  Infer f = {.g = g, .arena = g->arena, .op = op, .nin = nin, .in = in, .nints = nints,
-             .ints = ints, .num = num ? num : none, .sym = sym};
+  Infer f = {.g = g,
+             .arena = g->arena,
+             .op = op,
+             .nin = nin,
+             .in = in,
+             .nints = nints,
+             .ints = ints,
+             .num = num ? num : none,
+             .sym = sym};
   if (!infer(&f)) {
     report(g, &f);
     return -1;
   }
-  Node n = {.op = op, .phase = g->here.phase, .nin = nin, .nout = f.nout, .out = g->values.n,
-            .nints = nints, .num = {f.num[0], f.num[1]}, .sym = sym ? intern(sym) : NULL,
-            .loc = g->here.loc, .path = g->here.path ? g->here.path : "", .tag = g->here.tag,
-            .tag_id = g->here.tag_id, .layer = g->here.layer, .chunk = g->here.chunk};
+  Node n = {.op = op,
+            .phase = g->here.phase,
+            .nin = nin,
+            .nout = f.nout,
+            .out = g->values.n,
+            .nints = nints,
+            .num = {f.num[0], f.num[1]},
+            .sym = sym ? intern(sym) : NULL,
+            .loc = g->here.loc,
+            .path = g->here.path ? g->here.path : "",
+            .tag = g->here.tag,
+            .tag_id = g->here.tag_id,
+            .layer = g->here.layer,
+            .chunk = g->here.chunk};
   n.in = nin ? arena_copy(g->arena, in, sizeof *in * nin) : NULL;
   n.ints = nints ? arena_copy(g->arena, ints, sizeof *ints * nints) : NULL;
   NodeId id = g->nodes.n;
@@ -188,8 +221,12 @@ void graph_result(Graph *g, const char *name, ValueId v) {
 ValueId graph_clone_node(Graph *to, const Graph *from, NodeId n, const ValueId *in) {
   const Node src = from->nodes.at[n]; /* a copy: `to` may be `from` and grow */
   __typeof__(to->here) saved = to->here;
-  to->here = (__typeof__(to->here)){.loc = src.loc, .path = src.path, .tag = src.tag,
-                                    .tag_id = src.tag_id, .layer = src.layer, .chunk = src.chunk,
+  to->here = (__typeof__(to->here)){.loc = src.loc,
+                                    .path = src.path,
+                                    .tag = src.tag,
+                                    .tag_id = src.tag_id,
+                                    .layer = src.layer,
+                                    .chunk = src.chunk,
                                     .phase = src.phase};
   ValueId out = graph_add(to, src.op, src.nin, in, src.nints, src.ints, src.num, src.sym);
   to->here = saved;

@@ -1,8 +1,9 @@
 /* infer.h - internal to ir/: attribute layout and shape rules.
  *
- * A shape rule reads operands and attributes and fills out[]; on a mistake it fills err, message, notes and help and
- * returns false. It never ends the process, whatever the operands and attributes hold, so that the builder can turn a
- * mistake into a diagnostic, the verifier into a sentence and the reader into a line number. */
+ * A shape rule reads operands and attributes and fills out[]; on a mistake it fills err, message,
+ * notes and help and returns false. It never ends the process, whatever the operands and attributes
+ * hold, so that the builder can turn a mistake into a diagnostic, the verifier into a sentence and
+ * the reader into a line number. */
 #ifndef MTC_INFER_H
 #define MTC_INFER_H
 #include "graph.h"
@@ -45,7 +46,8 @@ void infer_note(Infer *f, const char *fmt, ...) __attribute__((format(printf, 2,
 const Value *infer_in(const Infer *f, int i);
 int64_t infer_int(const Infer *f, const char *name);
 int infer_list(const Infer *f, const char *name, const int64_t **items);
-/* Sets the only result. Fails when the shape is not a shape: rank over MAX_RANK, dims under 1, too large. */
+/* Sets the only result. Fails when the shape is not a shape: rank over MAX_RANK, dims under 1, too
+ * large. */
 bool infer_out(Infer *f, DType t, const Shape *s);
 bool infer_shape_ok(Infer *f, const Shape *s);
 
@@ -54,13 +56,15 @@ typedef bool ShapeRule(Infer *f);
 #define OP(id, text, nin, nout, attrs, shape, grad, eval, kind, doc) ShapeRule shape;
 #include "ops.def"
 
-/* One attribute of the legend of an op: where it starts in ints or num, and how many words it has. */
+/* One attribute of the legend of an op: where it starts in ints or num, and how many words it has.
+ */
 typedef struct {
   char name[16];
   char kind; /* i I f s d */
   int at, len;
 } Attr;
-/* Walks the legend over ints. Fills at most `max` attributes; -1 when ints do not have this layout. */
+/* Walks the legend over ints. Fills at most `max` attributes; -1 when ints do not have this layout.
+ */
 int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out);
 enum { MAX_ATTRS = 8 };
 /* Reads the name and kind of the legend entry at *legend and steps over it; false at the end. */

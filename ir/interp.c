@@ -1,4 +1,5 @@
-/* interp.c - reference semantics: runs a graph on the host in f64; leaves, element-wise ops, effects.
+/* interp.c - reference semantics: runs a graph on the host in f64; leaves, element-wise ops,
+ * effects.
  *
  * Written to be plainly right, not fast: it is what compiled programs are tested against. */
 #include "interp.h"
@@ -25,14 +26,22 @@ static double round_float(double x, int bits, int emin, double max) {
 
 double ev_round(DType t, double x) {
   switch (t) {
-    case DT_F32: return (float)x;
-    case DT_BF16: return round_float((float)x, 8, -126, 0x1.fep127);
-    case DT_F16: return round_float((float)x, 11, -14, 65504);
-    case DT_I32: return (int32_t)(uint32_t)(int64_t)x;
-    case DT_U32: return (uint32_t)(int64_t)x;
-    case DT_I8: return (int8_t)(uint8_t)(int64_t)x;
-    case DT_BOOL: return x != 0;
-    case DT_COUNT: break;
+    case DT_F32:
+      return (float)x;
+    case DT_BF16:
+      return round_float((float)x, 8, -126, 0x1.fep127);
+    case DT_F16:
+      return round_float((float)x, 11, -14, 65504);
+    case DT_I32:
+      return (int32_t)(uint32_t)(int64_t)x;
+    case DT_U32:
+      return (uint32_t)(int64_t)x;
+    case DT_I8:
+      return (int8_t)(uint8_t)(int64_t)x;
+    case DT_BOOL:
+      return x != 0;
+    case DT_COUNT:
+      break;
   }
   bug("no dtype %d", (int)t);
 }
@@ -70,8 +79,7 @@ void ev_iota(Ev *e, const Node *n) {
   const Shape *s = &ev_out(e, n)->shape;
   int64_t stride[MAX_RANK], axis = node_int(n, "axis"), count = shape_count(s);
   shape_strides(s, stride);
-  for (int64_t i = 0; i < count; i++)
-    e->v[n->out][i] = (double)(i / stride[axis] % s->dim[axis]);
+  for (int64_t i = 0; i < count; i++) e->v[n->out][i] = (double)(i / stride[axis] % s->dim[axis]);
 }
 
 void ev_random(Ev *e, const Node *n) {
@@ -99,53 +107,93 @@ void ev_random(Ev *e, const Node *n) {
 
 static double float_unary(Op op, double a) {
   switch (op) {
-    case OP_NEG: return -a;
-    case OP_ABS: return fabs(a);
-    case OP_EXP: return exp(a);
-    case OP_LOG: return log(a);
-    case OP_SQRT: return sqrt(a);
-    case OP_RSQRT: return 1 / sqrt(a);
-    case OP_TANH: return tanh(a);
-    case OP_ERF: return erf(a);
-    case OP_SIN: return sin(a);
-    case OP_COS: return cos(a);
-    case OP_FLOOR: return floor(a);
-    case OP_NOT: return a == 0;
-    case OP_FINITE: return isfinite(a);
-    case OP_HOLD: return a;
-    default: bug("`%s` is not a function of one number", op_name(op));
+    case OP_NEG:
+      return -a;
+    case OP_ABS:
+      return fabs(a);
+    case OP_EXP:
+      return exp(a);
+    case OP_LOG:
+      return log(a);
+    case OP_SQRT:
+      return sqrt(a);
+    case OP_RSQRT:
+      return 1 / sqrt(a);
+    case OP_TANH:
+      return tanh(a);
+    case OP_ERF:
+      return erf(a);
+    case OP_SIN:
+      return sin(a);
+    case OP_COS:
+      return cos(a);
+    case OP_FLOOR:
+      return floor(a);
+    case OP_NOT:
+      return a == 0;
+    case OP_FINITE:
+      return isfinite(a);
+    case OP_HOLD:
+      return a;
+    default:
+      bug("`%s` is not a function of one number", op_name(op));
   }
 }
 
 /* Comparisons and logic serve integers as well: all their values are exact in f64. */
 static double float_binary(Op op, double a, double b) {
   switch (op) {
-    case OP_ADD: return a + b;
-    case OP_SUB: return a - b;
-    case OP_MUL: return a * b;
-    case OP_DIV: return a / b;
-    case OP_POW: return pow(a, b);
-    case OP_MAX: return isnan(a) || a >= b ? a : b;
-    case OP_MIN: return isnan(a) || a <= b ? a : b;
-    case OP_LT: return a < b;
-    case OP_LE: return a <= b;
-    case OP_EQ: return a == b;
-    case OP_AND: return a != 0 && b != 0;
-    case OP_OR: return a != 0 || b != 0;
-    default: bug("`%s` is not a function of two numbers", op_name(op));
+    case OP_ADD:
+      return a + b;
+    case OP_SUB:
+      return a - b;
+    case OP_MUL:
+      return a * b;
+    case OP_DIV:
+      return a / b;
+    case OP_POW:
+      return pow(a, b);
+    case OP_MAX:
+      return isnan(a) || a >= b ? a : b;
+    case OP_MIN:
+      return isnan(a) || a <= b ? a : b;
+    case OP_LT:
+      return a < b;
+    case OP_LE:
+      return a <= b;
+    case OP_EQ:
+      return a == b;
+    case OP_AND:
+      return a != 0 && b != 0;
+    case OP_OR:
+      return a != 0 || b != 0;
+    default:
+      bug("`%s` is not a function of two numbers", op_name(op));
   }
 }
 
-/* Exact in 64 bits, or right modulo 2^64, of which the dtype keeps the low bits. Division by zero gives 0. */
+/* Exact in 64 bits, or right modulo 2^64, of which the dtype keeps the low bits. Division by zero
+ * gives 0. */
 static double int_binary(Op op, DType t, double x, double y) {
   int64_t a = (int64_t)x, b = (int64_t)y, r = 0;
   switch (op) {
-    case OP_ADD: r = a + b; break;
-    case OP_SUB: r = a - b; break;
-    case OP_MUL: r = (int64_t)((uint64_t)a * (uint64_t)b); break;
-    case OP_DIV: r = b ? a / b : 0; break;
-    case OP_MOD: r = b ? a % b : 0; break;
-    default: return float_binary(op, x, y);
+    case OP_ADD:
+      r = a + b;
+      break;
+    case OP_SUB:
+      r = a - b;
+      break;
+    case OP_MUL:
+      r = (int64_t)((uint64_t)a * (uint64_t)b);
+      break;
+    case OP_DIV:
+      r = b ? a / b : 0;
+      break;
+    case OP_MOD:
+      r = b ? a % b : 0;
+      break;
+    default:
+      return float_binary(op, x, y);
   }
   if (t == DT_I32) return (int32_t)(uint32_t)r;
   return t == DT_U32 ? (double)(uint32_t)r : (double)(int8_t)(uint8_t)r;

@@ -6,7 +6,8 @@
 
 /* ---- contraction ---- */
 
-/* Operand i of n as a dense array with the axes in this order: batch, then `second`, then `third`. */
+/* Operand i of n as a dense array with the axes in this order: batch, then `second`, then `third`.
+ */
 static double *arranged(Ev *e, const Node *n, int i, int rank, const int64_t *order) {
   const Shape *in = ev_shape(e, n, i);
   int64_t stride[MAX_RANK], from[MAX_RANK], to[MAX_RANK];
@@ -77,9 +78,18 @@ typedef struct {
 
 static Att att_of(Ev *e, const Node *n, int at) {
   const Shape *q = ev_shape(e, n, 0), *k = ev_shape(e, n, 1);
-  Att a = {.B = q->dim[0], .Tq = q->dim[1], .H = q->dim[2], .D = q->dim[3], .Tk = k->dim[1],
-           .KV = k->dim[2], .q = ev_in(e, n, 0), .k = ev_in(e, n, 1), .v = ev_in(e, n, 2),
-           .causal = node_int(n, "causal"), .scale = node_num(n, "scale"), .keep = 1,
+  Att a = {.B = q->dim[0],
+           .Tq = q->dim[1],
+           .H = q->dim[2],
+           .D = q->dim[3],
+           .Tk = k->dim[1],
+           .KV = k->dim[2],
+           .q = ev_in(e, n, 0),
+           .k = ev_in(e, n, 1),
+           .v = ev_in(e, n, 2),
+           .causal = node_int(n, "causal"),
+           .scale = node_num(n, "scale"),
+           .keep = 1,
            .key = (unsigned long long)node_int(n, "key")};
   int64_t flags = node_int(n, "flags");
   if (flags & 1) a.mask = ev_in(e, n, at++);

@@ -50,8 +50,12 @@ void ev_map(Ev *e, const Node *n) {
   shape_strides(in, in_stride);
   shape_strides(out, out_stride);
   switch (n->op) {
-    case OP_CONCAT: concat(e, n); return;
-    case OP_RESHAPE: memcpy(dst, src, sizeof *src * shape_count(in)); return;
+    case OP_CONCAT:
+      concat(e, n);
+      return;
+    case OP_RESHAPE:
+      memcpy(dst, src, sizeof *src * shape_count(in));
+      return;
     case OP_BROADCAST:
       node_list(n, "axes", &list);
       for (int k = 0; k < in->rank; k++) from[list[k]] = in_stride[k];
@@ -70,7 +74,8 @@ void ev_map(Ev *e, const Node *n) {
       for (int k = 0; k < in->rank; k++) dst += list[k] * out_stride[k];
       ev_copy(in, dst, out_stride, src, in_stride);
       return;
-    default: bug("`%s` is no index map", op_name(n->op));
+    default:
+      bug("`%s` is no index map", op_name(n->op));
   }
   ev_copy(out, dst, out_stride, src, from);
 }

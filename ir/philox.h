@@ -1,16 +1,18 @@
-/* philox.h - Philox4x32-10 (Salmon et al. 2011) and what random numbers of a program mean. Needs no header, so that
- * emitted C and CUDA can carry it as text: define PHILOX_FN first where functions need other qualifiers.
+/* philox.h - Philox4x32-10 (Salmon et al. 2011) and what random numbers of a program mean. Needs no
+ * header, so that emitted C and CUDA can carry it as text: define PHILOX_FN first where functions
+ * need other qualifiers.
  *
- * Random bits are a function of (seed, key, step, sample, element) and of nothing else: a recomputed, chunked or
- * re-batched draw is the same draw.
+ * Random bits are a function of (seed, key, step, sample, element) and of nothing else: a
+ * recomputed, chunked or re-batched draw is the same draw.
  *
- *   counter = (block low, block high, sample, step)    block = element / 4; the element uses word element % 4
- *   key     = (seed[0] ^ key low, seed[1] ^ key high)
+ *   counter = (block low, block high, sample, step)    block = element / 4; the element uses word
+ * element % 4 key     = (seed[0] ^ key low, seed[1] ^ key high)
  *
- * element: row-major index within the sample, that is over all axes but the batch axis; over all axes when the draw
- * has no batch axis, and sample is 0 then. sample: index within the step, sample0 + index along the batch axis.
- * A uniform is the top 24 bits times 2^-24: in [0, 1), exact in f32. Attention's dropout draws element
- * (head * Tq + query) * Tk + key of its sample. Dropout keeps what is below (float)(1 - rate). */
+ * element: row-major index within the sample, that is over all axes but the batch axis; over all
+ * axes when the draw has no batch axis, and sample is 0 then. sample: index within the step,
+ * sample0 + index along the batch axis. A uniform is the top 24 bits times 2^-24: in [0, 1), exact
+ * in f32. Attention's dropout draws element (head * Tq + query) * Tk + key of its sample. Dropout
+ * keeps what is below (float)(1 - rate). */
 #ifndef MTC_PHILOX_H
 #define MTC_PHILOX_H
 #ifndef PHILOX_FN
@@ -49,6 +51,8 @@ PHILOX_FN unsigned philox_bits(unsigned seed0, unsigned seed1, unsigned long lon
   return word[element & 3];
 }
 
-PHILOX_FN float philox_uniform(unsigned bits) { return (float)(bits >> 8) * 5.9604644775390625e-8f; }
+PHILOX_FN float philox_uniform(unsigned bits) {
+  return (float)(bits >> 8) * 5.9604644775390625e-8f;
+}
 
 #endif

@@ -1,8 +1,9 @@
-/* shape.c - shape rules of leaves, element-wise ops, index maps and reductions. See infer.h for the contract.
+/* shape.c - shape rules of leaves, element-wise ops, index maps and reductions. See infer.h for the
+ * contract.
  *
- * Axis names: element-wise results take the first name that an operand has; slices and pads keep a name while the
- * size stays; reduced axes vanish; attributes hold sizes only, so that the typed builders add the names of a given
- * shape afterwards. */
+ * Axis names: element-wise results take the first name that an operand has; slices and pads keep a
+ * name while the size stays; reduced axes vanish; attributes hold sizes only, so that the typed
+ * builders add the names of a given shape afterwards. */
 #include <string.h>
 #include "infer.h"
 
@@ -32,22 +33,36 @@ void infer_note(Infer *f, const char *fmt, ...) {
 
 const char *op_symbol(Op op) {
   switch (op) {
-    case OP_ADD: return "+";
-    case OP_SUB: return "-";
-    case OP_NEG: return "-";
-    case OP_MUL: return "*";
-    case OP_DIV: return "/";
-    case OP_MOD: return "%";
-    case OP_POW: return "**";
-    case OP_LT: return "<";
-    case OP_LE: return "<=";
-    case OP_EQ: return "==";
-    case OP_DOT: return "@";
-    default: return op_name(op);
+    case OP_ADD:
+      return "+";
+    case OP_SUB:
+      return "-";
+    case OP_NEG:
+      return "-";
+    case OP_MUL:
+      return "*";
+    case OP_DIV:
+      return "/";
+    case OP_MOD:
+      return "%";
+    case OP_POW:
+      return "**";
+    case OP_LT:
+      return "<";
+    case OP_LE:
+      return "<=";
+    case OP_EQ:
+      return "==";
+    case OP_DOT:
+      return "@";
+    default:
+      return op_name(op);
   }
 }
 
-const Value *infer_in(const Infer *f, int i) { return val(f->g, f->in[i]); }
+const Value *infer_in(const Infer *f, int i) {
+  return val(f->g, f->in[i]);
+}
 
 static Attr attr_of(const Infer *f, const char *name) {
   Attr all[MAX_ATTRS];
@@ -57,7 +72,9 @@ static Attr attr_of(const Infer *f, const char *name) {
   bug("op `%s` has no attribute `%s`", op_name(f->op), name);
 }
 
-int64_t infer_int(const Infer *f, const char *name) { return f->ints[attr_of(f, name).at]; }
+int64_t infer_int(const Infer *f, const char *name) {
+  return f->ints[attr_of(f, name).at];
+}
 
 int infer_list(const Infer *f, const char *name, const int64_t **items) {
   Attr a = attr_of(f, name);
@@ -109,7 +126,9 @@ bool infer(Infer *f) {
   return rules[f->op](f);
 }
 
-static const char *text_of(const Infer *f, const Shape *s) { return shape_text(f->arena, s); }
+static const char *text_of(const Infer *f, const Shape *s) {
+  return shape_text(f->arena, s);
+}
 
 /* "T=1024" or "1024". */
 static const char *dim_text(const Infer *f, const Shape *s, int axis) {
@@ -237,16 +256,22 @@ typedef enum { WANT_ANY, WANT_NUMBER, WANT_FLOAT, WANT_INT, WANT_BOOL } Want;
 
 static bool is_wanted(DType t, Want want) {
   switch (want) {
-    case WANT_ANY: return true;
-    case WANT_NUMBER: return t != DT_BOOL;
-    case WANT_FLOAT: return dtype_is_float(t);
-    case WANT_INT: return !dtype_is_float(t) && t != DT_BOOL;
-    case WANT_BOOL: return t == DT_BOOL;
+    case WANT_ANY:
+      return true;
+    case WANT_NUMBER:
+      return t != DT_BOOL;
+    case WANT_FLOAT:
+      return dtype_is_float(t);
+    case WANT_INT:
+      return !dtype_is_float(t) && t != DT_BOOL;
+    case WANT_BOOL:
+      return t == DT_BOOL;
   }
   return false;
 }
 
-/* Checks equal shapes and dtypes of a wanted family; result dtype t, or the operands' when t is DT_COUNT. */
+/* Checks equal shapes and dtypes of a wanted family; result dtype t, or the operands' when t is
+ * DT_COUNT. */
 static bool elementwise(Infer *f, Want want, DType t) {
   static const char *const family[] = {"anything", "numbers", "floats", "integers", "bool"};
   Shape s;
@@ -261,15 +286,27 @@ static bool elementwise(Infer *f, Want want, DType t) {
 bool sh_same(Infer *f) {
   return elementwise(f, f->op == OP_HOLD ? WANT_ANY : WANT_NUMBER, DT_COUNT);
 }
-bool sh_float(Infer *f) { return elementwise(f, WANT_FLOAT, DT_COUNT); }
-bool sh_int(Infer *f) { return elementwise(f, WANT_INT, DT_COUNT); }
-bool sh_bool1(Infer *f) { return elementwise(f, WANT_BOOL, DT_COUNT); }
-bool sh_bool2(Infer *f) { return elementwise(f, WANT_BOOL, DT_COUNT); }
-bool sh_pred1(Infer *f) { return elementwise(f, WANT_FLOAT, DT_BOOL); }
+bool sh_float(Infer *f) {
+  return elementwise(f, WANT_FLOAT, DT_COUNT);
+}
+bool sh_int(Infer *f) {
+  return elementwise(f, WANT_INT, DT_COUNT);
+}
+bool sh_bool1(Infer *f) {
+  return elementwise(f, WANT_BOOL, DT_COUNT);
+}
+bool sh_bool2(Infer *f) {
+  return elementwise(f, WANT_BOOL, DT_COUNT);
+}
+bool sh_pred1(Infer *f) {
+  return elementwise(f, WANT_FLOAT, DT_BOOL);
+}
 bool sh_pred2(Infer *f) {
   return elementwise(f, f->op == OP_EQ ? WANT_ANY : WANT_NUMBER, DT_BOOL);
 }
-bool sh_cast(Infer *f) { return elementwise(f, WANT_ANY, (DType)infer_int(f, "dtype")); }
+bool sh_cast(Infer *f) {
+  return elementwise(f, WANT_ANY, (DType)infer_int(f, "dtype"));
+}
 
 bool sh_select(Infer *f) {
   Shape s;
@@ -416,11 +453,12 @@ static bool reduce(Infer *f, DType t) {
   return infer_out(f, t, &s);
 }
 
-bool sh_reduce(Infer *f) { return reduce(f, infer_in(f, 0)->dtype); }
+bool sh_reduce(Infer *f) {
+  return reduce(f, infer_in(f, 0)->dtype);
+}
 
 bool sh_argmax(Infer *f) {
   const int64_t *axes;
-  if (infer_list(f, "axes", &axes) != 1)
-    return infer_fail(f, E_AXIS, "`argmax` is over one axis");
+  if (infer_list(f, "axes", &axes) != 1) return infer_fail(f, E_AXIS, "`argmax` is over one axis");
   return reduce(f, DT_I32);
 }

@@ -2,7 +2,9 @@
 #include <string.h>
 #include "infer.h"
 
-static const char *text_of(const Infer *f, const Shape *s) { return shape_text(f->arena, s); }
+static const char *text_of(const Infer *f, const Shape *s) {
+  return shape_text(f->arena, s);
+}
 
 /* ---- rows by index ---- */
 
@@ -30,8 +32,7 @@ bool sh_scatter(Infer *f) {
   if (!dtype_is_float(t) || !dtype_is_float(rows->dtype))
     return infer_fail(f, E_TYPE, "`scatter_add` adds floats");
   bool fits = ids->shape.rank <= rows->shape.rank;
-  for (int k = 0; fits && k < ids->shape.rank; k++)
-    fits = ids->shape.dim[k] == rows->shape.dim[k];
+  for (int k = 0; fits && k < ids->shape.rank; k++) fits = ids->shape.dim[k] == rows->shape.dim[k];
   if (!fits)
     return infer_fail(f, E_SHAPE, "`scatter_add` of rows %s by indices %s",
                       text_of(f, &rows->shape), text_of(f, &ids->shape));

@@ -8,21 +8,23 @@
  *   assign %y {var=3} phase=update
  *   result "loss" %mul:2
  *
- * One line each: the graph, its variables, its nodes, its results. After the types come the annotations that are not
- * at their default: path="" tag=none tag_id=0 layer=-1 chunk=0 phase=forward and no place. A place is
- * !LINE:COL, with +LENGTH when it has one, and FILE: before it unless the file is the first. Names of values are made
- * from paths and ops on printing; the reader only needs them to be unique. # starts a comment. */
+ * One line each: the graph, its variables, its nodes, its results. After the types come the
+ * annotations that are not at their default: path="" tag=none tag_id=0 layer=-1 chunk=0
+ * phase=forward and no place. A place is !LINE:COL, with +LENGTH when it has one, and FILE: before
+ * it unless the file is the first. Names of values are made from paths and ops on printing; the
+ * reader only needs them to be unique. # starts a comment. */
 #ifndef MTC_TEXT_H
 #define MTC_TEXT_H
 #include "graph.h"
 
-#define VAR_ROLES(X)                                                                               \
-  X(VAR_PARAM, "param") X(VAR_STATE, "state") X(VAR_MASTER, "master") X(VAR_MOMENT, "moment")      \
-  X(VAR_ACCUM, "accum") X(VAR_SCALAR, "scalar") X(VAR_METRIC, "metric") X(VAR_OPT, "opt")
-#define INIT_KINDS(X)                                                                              \
-  X(INIT_ZEROS, "zeros") X(INIT_ONES, "ones") X(INIT_CONST, "const") X(INIT_NORMAL, "normal")      \
-  X(INIT_UNIFORM, "uniform") X(INIT_COPY, "copy")
-#define PHASES(X)                                                                                  \
-  X(PH_FORWARD, "forward") X(PH_BACKWARD, "backward") X(PH_UPDATE, "update")
+#define VAR_ROLES(X)                                                                          \
+  X(VAR_PARAM, "param")                                                                       \
+  X(VAR_STATE, "state") X(VAR_MASTER, "master") X(VAR_MOMENT, "moment") X(VAR_ACCUM, "accum") \
+      X(VAR_SCALAR, "scalar") X(VAR_METRIC, "metric") X(VAR_OPT, "opt")
+#define INIT_KINDS(X)                                                                             \
+  X(INIT_ZEROS, "zeros")                                                                          \
+  X(INIT_ONES, "ones") X(INIT_CONST, "const") X(INIT_NORMAL, "normal") X(INIT_UNIFORM, "uniform") \
+      X(INIT_COPY, "copy")
+#define PHASES(X) X(PH_FORWARD, "forward") X(PH_BACKWARD, "backward") X(PH_UPDATE, "update")
 
 #endif

@@ -1,7 +1,7 @@
 /* text_print.c - the text form of a graph (grammar in text.h).
  *
- * Every field of variables and nodes is printed or at its default, so that reading the text gives an equal graph and
- * printing that gives equal text. */
+ * Every field of variables and nodes is printed or at its default, so that reading the text gives
+ * an equal graph and printing that gives equal text. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static void print_var(Str *o, const Var *v) {
 typedef struct {
   const char **name; /* per value */
   Arena *arena;
-  int *slot;         /* open addressing over names; value id + 1 */
+  int *slot; /* open addressing over names; value id + 1 */
   int slots;
 } Names;
 
@@ -163,8 +163,7 @@ static void print_attrs(Str *o, const Node *n) {
 }
 
 static void print_node(Str *o, const Graph *g, const Node *n, const Names *names) {
-  for (int i = 0; i < n->nout; i++)
-    str_addf(o, "%s%%%s", i ? ", " : "", names->name[n->out + i]);
+  for (int i = 0; i < n->nout; i++) str_addf(o, "%s%%%s", i ? ", " : "", names->name[n->out + i]);
   str_addf(o, "%s%s", n->nout ? " = " : "", op_name(n->op));
   for (int i = 0; i < n->nin; i++) str_addf(o, "%s%%%s", i ? ", " : " ", names->name[n->in[i]]);
   print_attrs(o, n);

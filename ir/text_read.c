@@ -1,7 +1,8 @@
 /* text_read.c - reads the text form of a graph (grammar in text.h).
  *
- * Input: any bytes; output: a verified graph, or a sentence with the line number. Every node goes through the builder,
- * so that shapes are inferred again and must be the ones written. The first mistake ends the reading. */
+ * Input: any bytes; output: a verified graph, or a sentence with the line number. Every node goes
+ * through the builder, so that shapes are inferred again and must be the ones written. The first
+ * mistake ends the reading. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -84,7 +85,8 @@ static bool read_int(Reader *r, int64_t min, int64_t max, int64_t *x) {
   char *stop;
   errno = 0;
   *x = strtoll(r->p, &stop, 10);
-  if (stop == r->p || errno || *r->p == '\n') return fail(r, "expected a whole number before `%.10s`", r->p);
+  if (stop == r->p || errno || *r->p == '\n')
+    return fail(r, "expected a whole number before `%.10s`", r->p);
   r->p = stop;
   return (*x >= min && *x <= max) || fail(r, "%lld is out of range", (long long)*x);
 }
@@ -301,9 +303,12 @@ static bool read_attr(Reader *r, Line *n, char kind, int *nnum) {
   int64_t x = 0;
   DType t = DT_F32;
   switch (kind) {
-    case 'I': return read_list(r, n);
-    case 'f': return read_number(r, &n->num[(*nnum)++]);
-    case 's': return (n->sym = read_string(r)) != NULL;
+    case 'I':
+      return read_list(r, n);
+    case 'f':
+      return read_number(r, &n->num[(*nnum)++]);
+    case 's':
+      return (n->sym = read_string(r)) != NULL;
     case 'd':
       if (!read_dtype(r, &t)) return false;
       x = t;
@@ -378,7 +383,8 @@ static bool build_node(Reader *r, const Line *n) {
   return true;
 }
 
-/* [%a, %b =] op [%x, %y] [{attrs}] [: types] annotations; the op's word is given when it started the line. */
+/* [%a, %b =] op [%x, %y] [{attrs}] [: types] annotations; the op's word is given when it started
+ * the line. */
 static bool read_node(Reader *r, const char *word) {
   Line n = {0};
   if (!word) {

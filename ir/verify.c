@@ -1,8 +1,9 @@
-/* verify.c - checks every invariant of a graph: the sentence it returns names the first node that breaks one.
+/* verify.c - checks every invariant of a graph: the sentence it returns names the first node that
+ * breaks one.
  *
- * Checked: counts and attributes as in ops.def; operands before users; results consecutive and typed as the shape rule
- * says; annotations in range; variables that exist and are written only by those who may; no use of a variable's old
- * value after it was assigned; results that exist. */
+ * Checked: counts and attributes as in ops.def; operands before users; results consecutive and
+ * typed as the shape rule says; annotations in range; variables that exist and are written only by
+ * those who may; no use of a variable's old value after it was assigned; results that exist. */
 #include <string.h>
 #include "infer.h"
 
@@ -42,15 +43,23 @@ static const char *check_operands(const Check *c, NodeId id) {
 static const char *check_types(const Check *c, NodeId id, ValueId next) {
   const Graph *g = c->g;
   const Node *n = &g->nodes.at[id];
-  Infer f = {.g = g, .arena = c->a, .op = n->op, .nin = n->nin, .in = n->in, .nints = n->nints,
-             .ints = n->ints, .num = n->num, .sym = n->sym};
+  Infer f = {.g = g,
+             .arena = c->a,
+             .op = n->op,
+             .nin = n->nin,
+             .in = n->in,
+             .nints = n->nints,
+             .ints = n->ints,
+             .num = n->num,
+             .sym = n->sym};
   if (!infer(&f)) return broken(c, id, "%s", f.message);
   if (n->nout != f.nout) return broken(c, id, "has %d results, not %d", n->nout, f.nout);
   if (n->out != next) return broken(c, id, "results start at value %d, not %d", n->out, next);
   if (next + n->nout > g->values.n) return broken(c, id, "results are missing");
   for (int i = 0; i < n->nout; i++) {
     const Value *v = &g->values.at[next + i];
-    if (v->def != id || v->out != i) return broken(c, id, "value %d says it is another's", next + i);
+    if (v->def != id || v->out != i)
+      return broken(c, id, "value %d says it is another's", next + i);
     if (v->dtype != f.out[i].dtype || !shape_equal(&v->shape, &f.out[i].shape))
       return broken(c, id, "result %d is %s%s, its op gives %s%s", i, dtype_name(v->dtype),
                     shape_text(c->a, &v->shape), dtype_name(f.out[i].dtype),

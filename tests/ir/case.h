@@ -1,7 +1,9 @@
-/* case.h - one small graph with its input data: what the tests of ir/ build, run, and differentiate.
+/* case.h - one small graph with its input data: what the tests of ir/ build, run, and
+ * differentiate.
  *
- * Inputs are declared with case_input, which fills them with reproducible numbers; the graph is then built on the
- * values it returns. case_gradients compares autodiff with central differences in f64. */
+ * Inputs are declared with case_input, which fills them with reproducible numbers; the graph is
+ * then built on the values it returns. case_gradients compares autodiff with central differences in
+ * f64. */
 #ifndef MTC_TEST_CASE_H
 #define MTC_TEST_CASE_H
 #include <setjmp.h>
@@ -34,7 +36,9 @@ static inline Case case_new(void) {
   return c;
 }
 
-static inline void case_free(Case *c) { arena_free(c->a); }
+static inline void case_free(Case *c) {
+  arena_free(c->a);
+}
 
 static inline double case_random(Case *c, double lo, double hi) {
   c->state = c->state * 6364136223846793005u + 1442695040888963407u;
@@ -55,7 +59,9 @@ static inline ValueId case_input(Case *c, DType t, Shape s, double lo, double hi
 }
 
 /* The numbers of input i, to read or to replace. */
-static inline double *case_data(const Case *c, int i) { return (double *)c->data[i].data; }
+static inline double *case_data(const Case *c, int i) {
+  return (double *)c->data[i].data;
+}
 
 /* Adds a result; returns the array for its expected values. */
 static inline double *case_result(Case *c, ValueId v) {
@@ -114,7 +120,8 @@ static inline ValueId case_loss(Case *c) {
   return loss;
 }
 
-/* Gradients of the weighted sum of all results with respect to every float input, against central differences. */
+/* Gradients of the weighted sum of all results with respect to every float input, against central
+ * differences. */
 static inline void case_gradients(Case *c, const char *what) {
   Graph *g = c->g;
   ValueId wrt[CASE_MAX], grad[CASE_MAX];

@@ -1,5 +1,6 @@
-/* samples.h - the graphs behind op_samples.def: each builds a Case with inputs, results and expected values, computed
- * here by loops of their own. Included by the tests that go over all ops. */
+/* samples.h - the graphs behind op_samples.def: each builds a Case with inputs, results and
+ * expected values, computed here by loops of their own. Included by the tests that go over all ops.
+ */
 #ifndef MTC_TEST_SAMPLES_H
 #define MTC_TEST_SAMPLES_H
 #include "case.h"
@@ -14,8 +15,13 @@ static void sample_input(Case *c) {
 
 /* y = v; v := v + 1; z = v, which reads the new value. */
 static void sample_assign(Case *c) {
-  int v = var_add(c->g->vars, (Var){.path = "m.count", .role = VAR_STATE, .dtype = DT_F32,
-                                    .shape = SHAPE(2), .of = -1, .layer = -1, .loc = {0, 3, 4, 5}});
+  int v = var_add(c->g->vars, (Var){.path = "m.count",
+                                    .role = VAR_STATE,
+                                    .dtype = DT_F32,
+                                    .shape = SHAPE(2),
+                                    .of = -1,
+                                    .layer = -1,
+                                    .loc = {0, 3, 4, 5}});
   static double start[] = {3, 5};
   c->vars[v] = start;
   ValueId old = g_var(c->g, v), y = g_binary(c->g, OP_MUL, old, old);
@@ -195,8 +201,7 @@ static void sample_gather(Case *c) {
   ValueId table = case_input(c, DT_F32, SHAPE(5, 3), -1, 1);
   ValueId ids = case_input(c, DT_I32, SHAPE(2, 4), 0, 5);
   double *w = case_result(c, g_gather(c->g, table, ids));
-  for (int i = 0; i < 24; i++)
-    w[i] = case_data(c, 0)[(int)case_data(c, 1)[i / 3] * 3 + i % 3];
+  for (int i = 0; i < 24; i++) w[i] = case_data(c, 0)[(int)case_data(c, 1)[i / 3] * 3 + i % 3];
 }
 
 /* Rows are integers, so that no gradient is asked of it: it is the gradient of gather. */
@@ -231,13 +236,13 @@ static void sample_dot_batch(Case *c) {
               case_data(c, 0)[n * 12 + i * 4 + k] * case_data(c, 1)[n * 8 + k * 2 + j];
 }
 
-/* Batch, free and two contracted axes in unusual places: y[n, i, p, j] = sum_kl a[k, i, n, l, p] b[j, l, k, n]. */
+/* Batch, free and two contracted axes in unusual places: y[n, i, p, j] = sum_kl a[k, i, n, l, p]
+ * b[j, l, k, n]. */
 static void sample_dot_odd(Case *c) {
   ValueId a = case_input(c, DT_F32, SHAPE(3, 2, 2, 2, 2), -1, 1);
   ValueId b = case_input(c, DT_F32, SHAPE(4, 2, 3, 2), -1, 1);
   static const int64_t batch_a[] = {2}, batch_b[] = {3}, con_a[] = {0, 3}, con_b[] = {2, 1};
-  double *y = case_result(
-      c, g_dot(c->g, a, b, 1, batch_a, batch_b, 2, con_a, con_b, DT_F32));
+  double *y = case_result(c, g_dot(c->g, a, b, 1, batch_a, batch_b, 2, con_a, con_b, DT_F32));
   for (int n = 0; n < 2; n++)
     for (int i = 0; i < 2; i++)
       for (int p = 0; p < 2; p++)
@@ -280,9 +285,9 @@ static void attention_row(const Case *c, const Heads *s, int b, int i, int h, do
     double w = p[j] / sum;
     if (s->seed) {
       unsigned e = (unsigned)((h * s->Tq + i) * s->Tk + j);
-      unsigned bits = philox_bits((unsigned)s->seed[0], (unsigned)s->seed[1],
-                                  (unsigned long long)s->key, (unsigned)s->step,
-                                  (unsigned)s->sample0 + (unsigned)b, e);
+      unsigned bits =
+          philox_bits((unsigned)s->seed[0], (unsigned)s->seed[1], (unsigned long long)s->key,
+                      (unsigned)s->step, (unsigned)s->sample0 + (unsigned)b, e);
       w = (bits >> 8) * 0x1p-24 < s->keep ? w / s->keep : 0;
     }
     for (int d = 0; d < s->D; d++)
@@ -292,7 +297,7 @@ static void attention_row(const Case *c, const Heads *s, int b, int i, int h, do
 
 static void attention_want(Case *c, const Heads *s, ValueId o) {
   double *out = case_result(c, o);
-  double *lse = arena_array(c->a, double, s->B *s->H *s->Tq);
+  double *lse = arena_array(c->a, double, s->B * s->H * s->Tq);
   for (int b = 0; b < s->B; b++)
     for (int i = 0; i < s->Tq; i++)
       for (int h = 0; h < s->H; h++)
@@ -307,7 +312,10 @@ static AttentionArgs attention_args(Case *c, const Heads *s) {
   return (AttentionArgs){.q = case_input(c, DT_F32, SHAPE(s->B, s->Tq, s->H, s->D), -1, 1),
                          .k = case_input(c, DT_F32, SHAPE(s->B, s->Tk, s->KV, s->D), -1, 1),
                          .v = case_input(c, DT_F32, SHAPE(s->B, s->Tk, s->KV, s->D), -1, 1),
-                         .mask = -1, .bias = -1, .causal = s->causal, .scale = 0.7};
+                         .mask = -1,
+                         .bias = -1,
+                         .causal = s->causal,
+                         .scale = 0.7};
 }
 
 static void sample_attention(Case *c) {
@@ -344,7 +352,8 @@ static void sample_attention_all(Case *c) {
   attention_want(c, &s, g_attention(c->g, &a));
 }
 
-/* Its values are what makes the gradients of attention right; here its results only stand in a graph. */
+/* Its values are what makes the gradients of attention right; here its results only stand in a
+ * graph. */
 static void sample_attention_bwd(Case *c) {
   Heads s = {.B = 1, .Tq = 2, .Tk = 2, .H = 1, .KV = 1, .D = 2};
   AttentionArgs a = attention_args(c, &s);
@@ -397,10 +406,15 @@ typedef struct {
 
 #define NAME2(op, line) value_##op##_##line
 #define NAME(op, line)  NAME2(op, line)
-#define ELEM1(op, dtype, lo, hi, value)                                                            \
-  static double NAME(op, __LINE__)(double x, double b) { (void)b, (void)x; return value; }
-#define ELEM2(op, dtype, lo, hi, lo2, hi2, value)                                                  \
-  static double NAME(op, __LINE__)(double a, double b) { return value; }
+#define ELEM1(op, dtype, lo, hi, value)                  \
+  static double NAME(op, __LINE__)(double x, double b) { \
+    (void)b, (void)x;                                    \
+    return value;                                        \
+  }
+#define ELEM2(op, dtype, lo, hi, lo2, hi2, value)        \
+  static double NAME(op, __LINE__)(double a, double b) { \
+    return value;                                        \
+  }
 #define OTHER(op, build)
 #include "op_samples.def"
 #undef ELEM1
@@ -408,9 +422,9 @@ typedef struct {
 #undef OTHER
 
 static const Sample samples[] = {
-#define ELEM1(op, dtype, lo, hi, value)                                                            \
+#define ELEM1(op, dtype, lo, hi, value) \
   {op, NULL, dtype, 1, {lo, 0}, {hi, 0}, NAME(op, __LINE__), #op},
-#define ELEM2(op, dtype, lo, hi, lo2, hi2, value)                                                  \
+#define ELEM2(op, dtype, lo, hi, lo2, hi2, value) \
   {op, NULL, dtype, 2, {lo, lo2}, {hi, hi2}, NAME(op, __LINE__), #op},
 #define OTHER(op, build) {op, build, DT_F32, 0, {0, 0}, {0, 0}, NULL, #op " " #build},
 #include "op_samples.def"
@@ -426,7 +440,8 @@ static Case sample_case(const Sample *s) {
     return c;
   }
   ValueId in[2];
-  for (int i = 0; i < s->nin; i++) in[i] = case_input(&c, s->dtype, SHAPE(3, 4), s->lo[i], s->hi[i]);
+  for (int i = 0; i < s->nin; i++)
+    in[i] = case_input(&c, s->dtype, SHAPE(3, 4), s->lo[i], s->hi[i]);
   ValueId y = s->nin == 1 ? g_unary(c.g, s->op, in[0]) : g_binary(c.g, s->op, in[0], in[1]);
   double *want = case_result(&c, y);
   for (int i = 0; i < 12; i++)

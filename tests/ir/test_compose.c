@@ -1,5 +1,5 @@
-/* test_compose.c - compositions: values against formulas written out here, gradients against central differences in
- * f64, behaviour at the edges, tags. */
+/* test_compose.c - compositions: values against formulas written out here, gradients against
+ * central differences in f64, behaviour at the edges, tags. */
 #include "case.h"
 #include "ir/philox.h"
 
@@ -75,16 +75,28 @@ static void softmax(void **state) {
   }
 }
 
-static double gelu_erf(double x) { return x * 0.5 * erfc(-x / sqrt(2)); }
+static double gelu_erf(double x) {
+  return x * 0.5 * erfc(-x / sqrt(2));
+}
 static double gelu_tanh(double x) {
   return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * pow(x, 3))));
 }
-static double sigmoid(double x) { return exp(x) / (1 + exp(x)); }
-static double silu(double x) { return x * sigmoid(x); }
-static double relu(double x) { return x > 0 ? x : 0; }
+static double sigmoid(double x) {
+  return exp(x) / (1 + exp(x));
+}
+static double silu(double x) {
+  return x * sigmoid(x);
+}
+static double relu(double x) {
+  return x > 0 ? x : 0;
+}
 
-static ValueId build_gelu_erf(Graph *g, ValueId x) { return c_gelu(g, x, false); }
-static ValueId build_gelu_tanh(Graph *g, ValueId x) { return c_gelu(g, x, true); }
+static ValueId build_gelu_erf(Graph *g, ValueId x) {
+  return c_gelu(g, x, false);
+}
+static ValueId build_gelu_tanh(Graph *g, ValueId x) {
+  return c_gelu(g, x, true);
+}
 
 static void activations(void **state) {
   (void)state;
@@ -92,8 +104,10 @@ static void activations(void **state) {
     const char *tag;
     ValueId (*build)(Graph *, ValueId);
     double (*value)(double);
-  } rows[] = {{"gelu", build_gelu_erf, gelu_erf}, {"gelu", build_gelu_tanh, gelu_tanh},
-              {"sigmoid", c_sigmoid, sigmoid},    {"silu", c_silu, silu},
+  } rows[] = {{"gelu", build_gelu_erf, gelu_erf},
+              {"gelu", build_gelu_tanh, gelu_tanh},
+              {"sigmoid", c_sigmoid, sigmoid},
+              {"silu", c_silu, silu},
               {"relu", c_relu, relu}};
   for (int i = 0; i < COUNT_OF(rows); i++) {
     Case c = case_new();
@@ -108,8 +122,7 @@ static void activations(void **state) {
 /* In f32, far out: no infinity meets a zero, in values or gradients. */
 static void activations_saturate(void **state) {
   (void)state;
-  ValueId (*const build[])(Graph *, ValueId) = {c_sigmoid, c_silu, build_gelu_erf,
-                                                build_gelu_tanh};
+  ValueId (*const build[])(Graph *, ValueId) = {c_sigmoid, c_silu, build_gelu_erf, build_gelu_tanh};
   static const double far[] = {-1e4, -200, -89, 89, 200, 1e4};
   for (int i = 0; i < COUNT_OF(build); i++) {
     Case c = case_new();
@@ -221,7 +234,8 @@ static void cross_entropies(void **state) {
 static void cross_entropy_edges(void **state) {
   (void)state;
   Case c = case_new();
-  ValueId x = case_input(&c, DT_F32, SHAPE(3, 2), -1, 1), t = case_input(&c, DT_I32, SHAPE(3), 0, 2);
+  ValueId x = case_input(&c, DT_F32, SHAPE(3, 2), -1, 1),
+          t = case_input(&c, DT_I32, SHAPE(3), 0, 2);
   static const double logits[] = {1e4, -1e4, -1e4, 1e4, NAN, NAN}, targets[] = {0, 0, -100};
   memcpy(case_data(&c, 0), logits, sizeof logits);
   memcpy(case_data(&c, 1), targets, sizeof targets);

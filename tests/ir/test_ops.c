@@ -1,5 +1,6 @@
-/* test_ops.c - every op of the table: values against small computations of their own, gradients against central
- * differences, soundness and the text form of each graph. What differences cannot see is tested one by one. */
+/* test_ops.c - every op of the table: values against small computations of their own, gradients
+ * against central differences, soundness and the text form of each graph. What differences cannot
+ * see is tested one by one. */
 #include "samples.h"
 
 static void every_op_has_a_sample(void **state) {
@@ -36,8 +37,7 @@ static void slope_at(Case *c, ValueId y, ValueId x, const double *want, int n) {
   graph_gradients(c->g, y, g_like(c->g, y, 1), 1, &x, &grad);
   double **v = case_run(c, true);
   for (int i = 0; i < n; i++)
-    if (v[grad][i] != want[i])
-      fail_msg("gradient %d is %g, not %g", i, v[grad][i], want[i]);
+    if (v[grad][i] != want[i]) fail_msg("gradient %d is %g, not %g", i, v[grad][i], want[i]);
 }
 
 static void hold_has_no_slope(void **state) {
@@ -73,8 +73,8 @@ static void equal_maxima_share(void **state) {
   case_free(&c);
 }
 
-/* select(x > 0, sqrt(x), 0) at negative x: the NaN of the branch not taken adds nothing to the value, and to the
- * gradient of the branch itself zero. */
+/* select(x > 0, sqrt(x), 0) at negative x: the NaN of the branch not taken adds nothing to the
+ * value, and to the gradient of the branch itself zero. */
 static void untaken_branch_is_silent(void **state) {
   (void)state;
   static const double x0[] = {-4, 4}, want[] = {0, 1};
@@ -130,13 +130,20 @@ static void rounding(void **state) {
     DType t;
     double x, want;
   } rows[] = {
-      {DT_F32, 1 + 0x1p-24, 1},         {DT_F32, 1 + 0x3p-24, 1 + 0x1p-22},
-      {DT_BF16, 1 + 0x1p-8, 1},         {DT_BF16, 1 + 0x3p-8, 1 + 0x1p-6},
-      {DT_BF16, 0x1.ffp127, INFINITY},  {DT_BF16, 3e38, 0x1.c4p127},
-      {DT_F16, 1 + 0x1p-11, 1},         {DT_F16, 1 + 0x3p-11, 1 + 0x1p-9},
-      {DT_F16, 65519, 65504},           {DT_F16, 65520, INFINITY},
-      {DT_F16, 0x1p-25, 0},             {DT_F16, 0x3p-25, 0x1p-23},
-      {DT_BF16, -0x1p-134, 0},          {DT_BF16, -0x1.8p-133, -0x1p-132},
+      {DT_F32, 1 + 0x1p-24, 1},
+      {DT_F32, 1 + 0x3p-24, 1 + 0x1p-22},
+      {DT_BF16, 1 + 0x1p-8, 1},
+      {DT_BF16, 1 + 0x3p-8, 1 + 0x1p-6},
+      {DT_BF16, 0x1.ffp127, INFINITY},
+      {DT_BF16, 3e38, 0x1.c4p127},
+      {DT_F16, 1 + 0x1p-11, 1},
+      {DT_F16, 1 + 0x3p-11, 1 + 0x1p-9},
+      {DT_F16, 65519, 65504},
+      {DT_F16, 65520, INFINITY},
+      {DT_F16, 0x1p-25, 0},
+      {DT_F16, 0x3p-25, 0x1p-23},
+      {DT_BF16, -0x1p-134, 0},
+      {DT_BF16, -0x1.8p-133, -0x1p-132},
   };
   for (int i = 0; i < COUNT_OF(rows); i++) {
     Case c = case_new();
@@ -164,11 +171,16 @@ static void integers_wrap(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_op_has_a_sample), cmocka_unit_test(samples_hold),
-      cmocka_unit_test(hold_has_no_slope),     cmocka_unit_test(kinks),
-      cmocka_unit_test(equal_maxima_share),    cmocka_unit_test(untaken_branch_is_silent),
-      cmocka_unit_test(nan_wins),              cmocka_unit_test(shut_rows),
-      cmocka_unit_test(rounding),              cmocka_unit_test(integers_wrap),
+      cmocka_unit_test(every_op_has_a_sample),
+      cmocka_unit_test(samples_hold),
+      cmocka_unit_test(hold_has_no_slope),
+      cmocka_unit_test(kinks),
+      cmocka_unit_test(equal_maxima_share),
+      cmocka_unit_test(untaken_branch_is_silent),
+      cmocka_unit_test(nan_wins),
+      cmocka_unit_test(shut_rows),
+      cmocka_unit_test(rounding),
+      cmocka_unit_test(integers_wrap),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

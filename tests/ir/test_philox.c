@@ -1,4 +1,5 @@
-/* test_philox.c - the generator against the known answers of Random123, and what counters and keys are made of. */
+/* test_philox.c - the generator against the known answers of Random123, and what counters and keys
+ * are made of. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
