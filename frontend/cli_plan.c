@@ -1,0 +1,186 @@
+/* cli_plan.c - from flags to a plan (see cli_plan.h). */
+#include "frontend/cli_plan.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "passes/pass_table.h"
+#include "runtime/cuda_api.h"
+
+/* ---- target ---- */
+
+static bool contains_word(const char *text, const char *word) { return strcasestr(text, word) != NULL; }
+
+/* The table's row of the first local GPU with that GPU's own memory; NULL without one that the table knows. */
+static const Target *local_gpu(Cli *c) {
+  Fail f = {0};
+  CUdevice d;
+  char name[128];
+  size_t bytes = 0;
+  if (!cuda_load(&f) || cu.cuDeviceGet(&d, 0) != CU_SUCCESS) return NULL;
+  if (cu.cuDeviceGetName(name, sizeof name, d) != CU_SUCCESS) return NULL;
+  if (cu.cuDeviceTotalMem(&bytes, d) != CU_SUCCESS) return NULL;
+  for (int i = 0; i < target_count(); i++) {
+    const Target *t = target_at(i);
+    if (t->kind != DEV_CUDA || !contains_word(name, t->title)) continue;
+    Target *mine = arena_copy(c->arena, t, sizeof *t);
+    mine->usable_bytes = (int64_t)bytes;
+    return mine;
+  }
+  return NULL;
+}
+
+static int unknown_target(Cli *c, const char *name) {
+  Str all = {.arena = c->arena};
+  VEC(const char *) names = {0};
+  for (int i = 0; i < target_count(); i++) {
+    str_addf(&all, "%s%s", i ? ", " : "", target_at(i)->name);
+    vec_push(c->arena, &names, target_at(i)->name);
+  }
+  const char *near = nearest_word(name, names.at, names.n);
+  return cli_usage(c, "no target `%s`%s%s%s; there are %s", name, near ? ": did you mean `" : "", near ? near : "",
+                   near ? "`?" : "", all.text);
+}
+
+static int choose_target(Cli *c, const Target **t) {
+  if (c->flag.target) {
+    *t = target_by_name(c->flag.target);
+    return *t ? EXIT_OK : unknown_target(c, c->flag.target);
+  }
+  if (c->flag.device && !strcmp(c->flag.device, "cpu")) {
+    *t = target_by_name("cpu");
+    return EXIT_OK;
+  }
+  *t = local_gpu(c);
+  if (*t) return EXIT_OK;
+  *t = target_by_name("h100");
+  if (!c->flag.quiet) fprintf(stderr, "note: no local GPU that the target table knows; planning for h100 (--target says otherwise)\n");
+  return EXIT_OK;
+}
+
+/* ---- bounds ---- */
+
+/* Without --vram: the card; on the CPU target half of this machine's memory. */
+static int64_t default_budget(Cli *c, const Target *t) {
+  if (t->usable_bytes < INT64_MAX) return t->usable_bytes;
+  int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / 2;
+  if (!c->flag.quiet)
+    fprintf(stderr, "note: no --vram; planning for %s, half of this machine's memory\n", format_bytes(c->arena, bytes));
+  return bytes;
+}
+
+static int positive(Cli *c, const char *flag, int64_t v) {
+  return v == 0 ? cli_usage(c, "%s takes a whole number from 1 on", flag) : EXIT_OK;
+}
+
+static int check_micro_batch(Cli *c, const Job *job, int64_t b) {
+  for (int i = 0; i < job->phases.n; i++) {
+    int64_t samples = phase_samples(job, i);
+    if (samples % b == 0) continue;
+    const char *name = job->phases.at[i].name;
+    return cli_usage(c, "--micro-batch %lld does not divide the %lld samples of a step%s%s", (long long)b,
+                     (long long)samples, name && *name ? " of phase " : "", name && *name ? name : "");
+  }
+  return EXIT_OK;
+}
+
+static int recompute_mode(const char *text) {
+  if (!text) return -1;
+  return !strcmp(text, "none") ? RC_NONE : !strcmp(text, "full") ? RC_FULL : RC_AUTO;
+}
+
+int cli_plan_args(Cli *c, const Job *job, PlanArgs *args) {
+  *args = (PlanArgs){.recompute = recompute_mode(c->flag.recompute), .check = c->flag.verbose > 0};
+  int code = choose_target(c, &args->target);
+  if (code != EXIT_OK) return code;
+  const Target *t = args->target;
+  int64_t whole = t->usable_bytes < INT64_MAX ? t->usable_bytes : 0;
+  args->budget_bytes = c->flag.vram.text ? cli_bytes(&c->flag.vram, whole) : default_budget(c, t);
+  if (args->budget_bytes < 0) return cli_usage(c, "--vram %s: a share needs a card with a size of its own", c->flag.vram.text);
+  args->reserve_bytes = t->kind == DEV_CUDA ? (int64_t)256 << 20 : 0;
+  if (c->flag.reserve.text) args->reserve_bytes = cli_bytes(&c->flag.reserve, whole);
+  if (args->reserve_bytes < 0) return cli_usage(c, "--reserve %s: a share needs a card with a size of its own", c->flag.reserve.text);
+  if (c->flag.micro_batch >= 0) {
+    code = positive(c, "--micro-batch", c->flag.micro_batch);
+    if (code == EXIT_OK) code = check_micro_batch(c, job, c->flag.micro_batch);
+    if (code != EXIT_OK) return code;
+    args->micro_batch = c->flag.micro_batch;
+  }
+  if (c->flag.chunks >= 0) {
+    if ((code = positive(c, "--chunks", c->flag.chunks)) != EXIT_OK) return code;
+    args->chunks = (int)(c->flag.chunks < 65536 ? c->flag.chunks : 65536);
+  }
+  return EXIT_OK;
+}
+
+/* ---- remedies: changes that are planned before they are suggested ---- */
+
+typedef struct {
+  const char *key, *value, *effect;
+  bool dim;
+} Change;
+
+/* A setting or dimension changed, elaborated quietly and planned. False when that is an error or does not fit. */
+static bool try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult *r) {
+  Arena *a = arena_new();
+  Diags *d = diags_new(a);
+  JobArgs job_args = {.path = c->job.path, .preset = c->job.preset};
+  for (int i = 0; i < c->job.dims.n; i++) vec_push(a, &job_args.dims, c->job.dims.at[i]);
+  for (int i = 0; i < c->job.settings.n; i++) vec_push(a, &job_args.settings, c->job.settings.at[i]);
+  Override o = {intern(ch->key), intern(ch->value)};
+  if (ch->dim)
+    vec_push(a, &job_args.dims, o);
+  else
+    vec_push(a, &job_args.settings, o);
+  Job *job = elaborate(a, d, &job_args);
+  bool fits = false;
+  if (job && d->errors == 0) {
+    PlanArgs quick = *args;
+    quick.check = false;
+    quick.only_if_it_can = true;
+    FitResult x = plan_fit(job, a, &quick);
+    fits = x.plan != NULL && d->errors == 0;
+    if (fits) {
+      const PlanPhase *ph = &x.plan->phases.at[x.phase];
+      Remedy m = {.effect = ch->effect, .floor_bytes = x.floor_bytes, .micro_batch = ph->micro_batch, .step_ns = ph->step_ns};
+      m.change = arena_printf(c->arena, "%s %s=%s", ch->dim ? "-D" : "--set", ch->key, ch->value);
+      vec_push(c->arena, &r->remedies, m);
+    }
+  }
+  arena_free(a);
+  return fits;
+}
+
+static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResult *r) {
+  enum { ENOUGH = 3 };
+  VEC(Change) list = {0};
+  const Precision *p = &job->precision;
+  if (p->compute == DT_F32) vec_push(c->arena, &list, ((Change){"precision.compute", "bf16", "changes numerics", false}));
+  if (p->moments == DT_F32) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
+  if (p->accum == DT_F32) vec_push(c->arena, &list, ((Change){"precision.accum", "bf16", "changes numerics", false}));
+  int64_t T = phase_dim(job, r->phase, "T");
+  if (T >= 128 && job->phases.n == 1)
+    vec_push(c->arena, &list, ((Change){"T", arena_printf(c->arena, "%lld", (long long)T / 2), "shorter samples", true}));
+  for (int i = 0; i < list.n && r->remedies.n < ENOUGH; i++) try_change(c, &list.at[i], args, r);
+}
+
+int cli_plan(Cli *c, Job **job, FitResult *r) {
+  *job = elaborate(c->arena, c->diags, &c->job);
+  if (!*job || c->diags->errors > 0) return EXIT_SOURCE;
+  if ((*job)->memory.optimizer == 1) {
+    diag_error(c->diags, E_NOT_YET, NO_LOC, "`memory { optimizer = host }` cannot be planned yet: state stays on the device");
+    return EXIT_SOURCE;
+  }
+  PlanArgs args;
+  int code = cli_plan_args(c, *job, &args);
+  if (code != EXIT_OK) return code;
+  char bad = 0;
+  if (c->flag.dump && !pass_dump(c->flag.dump, stderr, &bad)) return cli_usage(c, "no pass has the letter `%c`", bad);
+  *r = plan_fit(*job, c->arena, &args);
+  if (c->flag.time) pass_times(stderr);
+  if (c->diags->errors > 0) return EXIT_SOURCE;
+  if (r->plan) return EXIT_OK;
+  find_remedies(c, *job, &args, r);
+  return EXIT_INFEASIBLE;
+}
