@@ -87,6 +87,7 @@ typedef struct {
   DType dtype;
   Shape shape;
   bool out;
+  int align; /* bytes that divide the address of its first element: a power of two, up to 16 */
 } KParam;
 
 /* Adjacent loop axes that run as one loop. */

@@ -262,7 +262,10 @@ static void lower_params(Lower *l) {
   for (int i = 0; i < k->nparams; i++) {
     bool out = i >= l->c->nin;
     const Value *v = val(l->g, out ? l->c->out[i - l->c->nin] : l->c->in[i]);
-    k->params[i] = (KParam){v->dtype, v->shape, out};
+    int64_t offset = (out ? &l->out_at[i - l->c->nin] : &l->in_at[i])->offset;
+    int align = 16;
+    while (offset % align) align /= 2;
+    k->params[i] = (KParam){v->dtype, v->shape, out, align};
   }
 }
 

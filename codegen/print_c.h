@@ -7,6 +7,10 @@
 const char *c_register_type(DType t);
 const char *c_memory_type(DType t);
 
+/* The register that a memory element holds, and the memory element that a register becomes. */
+void c_loaded(Str *out, DType t, const char *element);
+void c_stored(Str *out, DType t, const char *value);
+
 /* The integer, in terms of i0, i1, ..: one variable for each group of the nest, named after its last axis. */
 void c_index(Str *out, const KIndex *i, const KNest *n);
 /* The right-hand side that computes register r; KI_REDUCE and KI_SUM have none. */

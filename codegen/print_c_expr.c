@@ -20,6 +20,15 @@ static const struct {
 const char *c_register_type(DType t) { return c_types[t].reg; }
 const char *c_memory_type(DType t) { return c_types[t].memory; }
 
+static void fill(Str *out, const char *pattern, const char *what) {
+  const char *spot = strstr(pattern, "%s");
+  str_add_n(out, pattern, (size_t)(spot - pattern));
+  str_add(out, what);
+  str_add(out, spot + 2);
+}
+void c_loaded(Str *out, DType t, const char *element) { fill(out, c_types[t].load, element); }
+void c_stored(Str *out, DType t, const char *value) { fill(out, c_types[t].store, value); }
+
 /* ---- indices ---- */
 
 static void add_term(Str *out, bool *first, int64_t coef, const char *what) {
@@ -157,10 +166,7 @@ static void load(Str *out, const Kernel *k, const KNest *n, const KInstr *i) {
     str_addf(out, " < %lld)", (long long)i->guards[g].limit);
   }
   if (i->nguards) str_add(out, ") ? ");
-  const char *spot = strstr(c_types[t].load, "%s");
-  str_add_n(out, c_types[t].load, (size_t)(spot - c_types[t].load));
-  str_add(out, element.text);
-  str_add(out, spot + 2);
+  c_loaded(out, t, element.text);
   if (i->nguards) str_add(out, " : 0");
 }
 
@@ -214,9 +220,6 @@ void c_store(Str *out, const Kernel *k, const KNest *n, const KStore *s) {
   str_addf(out, "p%d[", s->param);
   c_index(out, &s->at, n);
   str_add(out, "] = ");
-  const char *spot = strstr(c_types[t].store, "%s");
-  str_add_n(out, c_types[t].store, (size_t)(spot - c_types[t].store));
-  str_add(out, value);
-  str_add(out, spot + 2);
+  c_stored(out, t, value);
   str_add(out, ";");
 }

@@ -1,0 +1,27 @@
+/* print_cuda.h - a Kernel as CUDA C++: one __global__ function per nest, all with the same parameters.
+ *
+ * Orders of summation are fixed by the shape alone, as kir.h asks, but are not those of the C target:
+ *   row     granules of 8 consecutive elements are dealt to the threads of the row in turn; a thread adds its elements in
+ *           order, then threads are added by a butterfly of each warp, then warps in order
+ *   column  blocks of consecutive rows (cuda_blocks), each dealt to the row groups of a block in turn, then groups in order,
+ *           then blocks in order
+ *   full    as a row over each of cuda_flat_blocks ranges, then the ranges in order */
+#ifndef MTC_PRINT_CUDA_H
+#define MTC_PRINT_CUDA_H
+#include "kir.h"
+
+typedef struct {
+  const char *body; /* "(const float *p0, ..) { .. }" without its name: equal texts are one function */
+  int64_t grid;
+  int threads, shared; /* shared: bytes of dynamic shared memory */
+} CudaFunction;
+
+/* Functions in the order of their launches, at most `most`. Returns their number, or 0 with a sentence in *why. */
+int kernel_print_cuda(const Kernel *k, Arena *a, CudaFunction *out, int most, const char **why);
+
+/* Text before the functions of a program. */
+const char *cuda_prelude_text(Arena *a);
+
+/* Bytes of partial sums that the functions of k need after the parameters. */
+int64_t cuda_workspace(const Kernel *k);
+#endif
