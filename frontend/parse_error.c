@@ -158,9 +158,11 @@ static void add_help(Parse *p, Diag *g, const char *const *e, int n, bool after)
       {"class", "write `block` or `model`"}, {"import", "write `use \"FILE.mt\" (A, B)`"},
       {"from", "write `use \"FILE.mt\" (A, B)`"}, {"while", "loops are static: `for x in LAYERS`"},
   };
-  const char *name = p->now.kind == T_NAME ? p->value->text : NULL;
-  for (int i = 0; name && i < COUNT_OF(habits); i++)
-    if (!strcmp(name, habits[i].word)) diag_help(p->diags, g, "%s", habits[i].help);
+  const Token *last[] = {&p->now, &p->before, &p->before2};
+  for (int k = 0; k < COUNT_OF(last) && !g->help; k++)
+    for (int i = 0; last[k]->kind == T_NAME && i < COUNT_OF(habits); i++)
+      if (!strcmp(token_text(p, last[k]->loc), habits[i].word))
+        diag_help(p->diags, g, "%s", habits[i].help);
   if (!g->help && is_keyword(p->now.kind) && has(e, n, "name") && !unit_words(e, n) && !after)
     diag_help(p->diags, g, "keywords of the language cannot be names");
   if (!g->help && p->now.kind == '=' && after && p->open.n && vec_last(&p->open).kind == '{')
