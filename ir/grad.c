@@ -246,6 +246,8 @@ void gr_concat(Ad *ad, const Node *n) {
 /* r, with the reduced axes of n dropped, in the shape of its operand again. */
 static ValueId spread(Ad *ad, const Node *n, ValueId r) {
   const Shape to = *shape_in(ad, n, 0);
+  const Node *d = node_of(ad_graph(ad), r);
+  if (d->op == OP_CONST) return number(ad, n->in[0], d->num[0]);
   const int64_t *axes;
   int64_t kept[MAX_RANK];
   int count = node_list(n, "axes", &axes);
