@@ -104,6 +104,7 @@ typedef struct {
                               first axis of the loss function's first input */
   BatchUnit unit;
   int64_t batch;           /* in unit; samples a step = batch / T for tokens */
+  Loc batch_loc;
   int64_t steps;           /* 0: epochs decide */
   double epochs;
   Optimizer opt;
@@ -180,6 +181,14 @@ int64_t phase_dim(const Job *j, int phase, const char *name); /* -1 unknown or a
 
 /* The ignore value of cross_entropy's targets (input name), so that data can count valid tokens. False if none. */
 bool job_target_input(const Job *j, const char **input, int64_t *ignore);
+
+/* The first thing of the job that this version can neither plan nor train ("operation `conv2d`", "optimizer
+ * `adafactor`") and its place, for E0490; NULL when it can do all. */
+const char *job_not_yet(const Job *j, Loc *at);
+
+/* Settings of one variable in a phase, groups applied. */
+double job_weight_decay(const Job *j, int phase, int var);
+double job_lr_scale(const Job *j, int phase, int var);
 
 /* glob.c: does a selector match a model path (rules of language.md 2.4: `*` any characters, `[*]` any index, {a,b},
  * `op:NAME` matches tag)? */
