@@ -1,0 +1,506 @@
+/* fuse_group.c - which nodes run in one kernel: greedy merging of producers and consumers in graph order.
+ *
+ * Input: a legal graph (fuse_legal.c). Output: groups; each is a loop nest over one space, or a kernel call with the
+ * ADD and ASSIGN that it absorbs. A merge is made whenever it is legal, since it saves the bytes between the two:
+ *   space      one of the two spaces holds the other, axes matched through the value between them
+ *   levels     what reduces agrees on which axes are rows; sums over all rows are terminal
+ *   storage    nobody inside reads from storage what is computed inside
+ *   order      no path from one to the other through a third
+ *   phases     backward does not run with forward that recompute may want apart; a chunk stays by itself
+ *   variables  an ASSIGN runs with readers of the old value only where they read the same element */
+#include <string.h>
+
+#include "fuse.h"
+#include "remat.h"
+#include "rewrite.h"
+
+enum { MAX_INPUTS = 200, MAX_EMBEDDED = 16, MAX_VISITS = 4000 };
+
+typedef struct {
+  int parent;             /* union-find; itself for a root */
+  bool loop;
+  Shape space;
+  int outer;              /* -1: nothing reduces yet */
+  NodeId head, tail;      /* members, in no order */
+  int size, inputs;       /* inputs: operands from outside, with repeats */
+  NodeId first, last;     /* smallest and largest node */
+  int chunk;
+  bool forward, backward; /* holds far forward nodes, backward nodes */
+  bool hard;              /* holds terminal sums or operands that must come from storage */
+  bool assigns;
+  int seen;
+} Nest;
+
+typedef struct {
+  const Graph *g;
+  const Layout *l;
+  Arena *arena;
+  Nest *group;     /* per node */
+  NodeId *next;     /* per node: next member */
+  AxisMap *axes;
+  bool *terminal;   /* per node: a sum over all rows */
+  bool *tail;
+  NodeId **after;
+  int *nafter;
+  Uses uses;
+  int stamp;
+  NodeId *stack;
+  int now;          /* node at work */
+} Fuse;
+
+static int root(Fuse *f, NodeId n) {
+  while (f->group[n].parent != n) n = f->group[n].parent = f->group[f->group[n].parent].parent;
+  return n;
+}
+
+/* ---- variables ---- */
+
+/* Adds the readers of v, through views and concats that are not computed, to list. */
+static void add_readers(const Graph *g, const Layout *l, const Uses *u, ValueId v, NodeId before, NodeId *list,
+                        int *n, int max) {
+  for (int i = u->first[v]; i < u->first[v + 1]; i++) {
+    NodeId r = u->user[i];
+    const Node *x = node_at(g, r);
+    bool through = op_kind(x->op) == JOIN || (op_kind(x->op) == VIEW && !l->mapped[x->out]);
+    if (through)
+      add_readers(g, l, u, x->out, before, list, n, max);
+    else if (r < before && *n < max)
+      list[(*n)++] = r;
+  }
+}
+
+void fuse_var_order(const Graph *g, const Layout *l, Arena *a, NodeId ***after_out, int **nafter_out) {
+  NodeId **after = arena_array(a, NodeId *, g->nodes.n + 1);
+  int *nafter = arena_array(a, int, g->nodes.n + 1);
+  NodeId *before = graph_assign_before(g, a);
+  NodeId *read = arena_array(a, NodeId, g->vars->all.n + 1); /* last VAR node since the last assign */
+  NodeId *older = arena_array(a, NodeId, g->nodes.n + 1);    /* VAR node before of the same value */
+  Uses u = graph_uses(g, a);
+  enum { MAX_READERS = 4096 };
+  NodeId *list = arena_array(a, NodeId, MAX_READERS);
+  for (int i = 0; i < g->vars->all.n; i++) read[i] = -1;
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    if (x->op == OP_VAR) {
+      older[n] = read[x->ints[0]];
+      read[x->ints[0]] = n;
+    }
+    if (x->op != OP_VAR && x->op != OP_ASSIGN) continue;
+    int count = 0;
+    if (before[n] >= 0) list[count++] = before[n];
+    if (x->op == OP_ASSIGN) {
+      for (NodeId v = read[x->ints[0]]; v >= 0; v = older[v])
+        add_readers(g, l, &u, node_at(g, v)->out, n, list, &count, MAX_READERS);
+      ensure(count < MAX_READERS, "fuse: too many readers of a variable");
+      read[x->ints[0]] = -1;
+    }
+    after[n] = arena_copy(a, list, sizeof *list * (size_t)count);
+    nafter[n] = count;
+  }
+  /* The HOLD of an assign waits with it: both run in one kernel. */
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    if (x->op != OP_ASSIGN || node_of(g, x->in[0])->op != OP_HOLD) continue;
+    NodeId h = val(g, x->in[0])->def;
+    after[h] = after[n];
+    nafter[h] = nafter[n];
+  }
+  *after_out = after;
+  *nafter_out = nafter;
+}
+
+/* The assign that stores node n, or -1. */
+static NodeId assign_of(const Fuse *f, NodeId n) {
+  const Node *x = node_at(f->g, n);
+  if (x->op != OP_HOLD) return -1;
+  for (int i = f->uses.first[x->out]; i < f->uses.first[x->out + 1]; i++)
+    if (node_at(f->g, f->uses.user[i])->op == OP_ASSIGN) return f->uses.user[i];
+  return -1;
+}
+
+/* ---- paths ---- */
+
+/* Pushes the groups that node n waits for; true when `to` is one of them. Groups that end before `floor` cannot wait
+ * for `to`. */
+static bool push_waits(Fuse *f, NodeId n, int to, int from, NodeId floor, int *depth) {
+  const Node *x = node_at(f->g, n);
+  int total = x->nin + f->nafter[n];
+  for (int k = 0; k < total; k++) {
+    NodeId d = k < x->nin ? val(f->g, x->in[k])->def : f->after[n][k - x->nin];
+    if (d < floor && f->group[d].parent == d && f->group[d].size == 1) continue;
+    int r = root(f, d);
+    Nest *q = &f->group[r];
+    if (r == to) {
+      if (from < 0) return true;
+      continue;
+    }
+    if (r == from || q->seen == f->stamp || q->last <= floor) continue;
+    q->seen = f->stamp;
+    f->stack[(*depth)++] = r;
+  }
+  return false;
+}
+
+/* A path from group `to` to group `from` through a third one. */
+static bool path_between(Fuse *f, int to, int from) {
+  NodeId floor = f->group[to].first;
+  if (f->group[from].last <= floor) return false;
+  f->stamp++;
+  int depth = 0, visits = 0;
+  for (NodeId n = f->group[from].head; n >= 0; n = f->next[n]) push_waits(f, n, to, from, floor, &depth);
+  while (depth > 0) {
+    int r = f->stack[--depth];
+    for (NodeId n = f->group[r].head; n >= 0; n = f->next[n]) {
+      if (++visits > MAX_VISITS) return true;
+      if (push_waits(f, n, to, -1, floor, &depth)) return true;
+    }
+  }
+  return false;
+}
+
+/* ---- spaces ---- */
+
+/* The union of two spaces whose axes ma[k] and mb[k] are the same; to_a and to_b: where their axes are in it. */
+static bool unite(const Shape *a, const Shape *b, int n, const int8_t *ma, const int8_t *mb, Shape *u, int8_t *to_a,
+                  int8_t *to_b) {
+  int i = 0, j = 0;
+  u->rank = 0;
+  for (int k = 0; k <= n; k++) {
+    int ei = k < n ? ma[k] : a->rank, ej = k < n ? mb[k] : b->rank;
+    int ni = ei - i, nj = ej - j;
+    if (ni < 0 || nj < 0 || (ni && nj && ni != nj)) return false;
+    int count = ni > nj ? ni : nj;
+    if (u->rank + count >= MAX_RANK + (k == n)) return false;
+    for (int c = 0; c < count; c++) {
+      if (ni && nj && a->dim[i + c] != b->dim[j + c]) return false;
+      if (ni) to_a[i + c] = (int8_t)u->rank;
+      if (nj) to_b[j + c] = (int8_t)u->rank;
+      u->dim[u->rank] = ni ? a->dim[i + c] : b->dim[j + c];
+      u->axis[u->rank++] = ni ? a->axis[i + c] : b->axis[j + c];
+    }
+    i = ei + 1;
+    j = ej + 1;
+    if (k == n) break;
+    to_a[ma[k]] = to_b[mb[k]] = (int8_t)u->rank;
+    u->dim[u->rank] = a->dim[ma[k]];
+    u->axis[u->rank++] = a->axis[ma[k]] ? a->axis[ma[k]] : b->axis[mb[k]];
+  }
+  return true;
+}
+
+/* All readers of the group's values are in it, in group `other`, or the node at work. */
+static bool used_within(Fuse *f, int group, int other) {
+  for (NodeId n = f->group[group].head; n >= 0; n = f->next[n]) {
+    const Node *x = node_at(f->g, n);
+    if (x->nout == 0) return false;
+    for (int i = f->uses.first[x->out]; i < f->uses.first[x->out + 1]; i++) {
+      NodeId r = f->uses.user[i];
+      if (r > f->now) return false;
+      int q = root(f, r);
+      if (q != group && q != other) return false;
+    }
+  }
+  return true;
+}
+
+/* Levels fit: `small` (whose axes are `to` in the space of `large`) may run inside `large`. */
+static bool embeds(Fuse *f, int small, int large, const int8_t *to) {
+  const Nest *s = &f->group[small], *l = &f->group[large];
+  if (s->outer >= 0) return false;
+  bool rows = l->outer == s->space.rank;
+  for (int k = 0; k < s->space.rank; k++) rows &= to[k] == k;
+  if (rows && s->space.rank > 0) return true;
+  return s->size <= MAX_EMBEDDED && used_within(f, small, large);
+}
+
+typedef struct {
+  Shape space;
+  int outer;
+  int8_t to[2][MAX_RANK]; /* axes of the two groups in it */
+} Union;
+
+static bool spaces_fit(Fuse *f, int a, int b, int n, const int8_t *ma, const int8_t *mb, Union *u) {
+  const Nest *x = &f->group[a], *y = &f->group[b];
+  if (!unite(&x->space, &y->space, n, ma, mb, &u->space, u->to[0], u->to[1])) return false;
+  int ra = x->space.rank, rb = y->space.rank, r = u->space.rank;
+  if (r != (ra > rb ? ra : rb)) return false;
+  u->outer = ra == r && x->outer >= 0 ? x->outer : rb == r ? y->outer : -1;
+  if (ra == rb) return x->outer < 0 || y->outer < 0 || x->outer == y->outer;
+  return ra < rb ? embeds(f, a, b, u->to[0]) : embeds(f, b, a, u->to[1]);
+}
+
+/* ---- merging ---- */
+
+/* Edges between the members of two groups; -1 when one of them must come from storage. */
+static int edges_between(Fuse *f, int a, int b) {
+  int edges = 0;
+  bool hard = f->group[a].hard || f->group[b].hard;
+  for (int side = 0; side < 2; side++) {
+    for (NodeId n = f->group[side ? b : a].head; n >= 0; n = f->next[n]) {
+      const Node *x = node_at(f->g, n);
+      for (int k = 0; k < x->nin; k++) {
+        NodeId d = val(f->g, x->in[k])->def;
+        if (root(f, d) != (side ? a : b)) continue;
+        if (hard && (f->terminal[d] || fuse_needs_storage(f->g, f->l, x, k))) return -1;
+        edges++;
+      }
+    }
+  }
+  return edges;
+}
+
+static AxisMap mapped(const AxisMap *m, const int8_t *to) {
+  AxisMap r = *m;
+  for (int k = 0; k < MAX_RANK; k++)
+    if (m->axes[k] >= 0) r.axes[k] = to[m->axes[k]];
+  return r;
+}
+
+/* Node r reads, element by element and at the same place, the variable that HOLD h is assigned to. */
+static bool reads_in_step(Fuse *f, NodeId r, NodeId h, const AxisMap *mr, const AxisMap *mh) {
+  const Node *x = node_at(f->g, r);
+  int var = (int)node_at(f->g, assign_of(f, h))->ints[0];
+  if (op_kind(x->op) == EFFECT) return false;
+  if (op_kind(x->op) != ELEM || memcmp(mr, mh, sizeof *mr)) return false;
+  for (int k = 0; k < x->nin; k++) {
+    const Node *d = node_of(f->g, x->in[k]);
+    if (d->op == OP_VAR && d->ints[0] == var) return !fuse_needs_storage(f->g, f->l, x, k);
+  }
+  return false;
+}
+
+static bool variables_fit(Fuse *f, int a, int b, const Union *u) {
+  if (!f->group[a].assigns && !f->group[b].assigns) return true;
+  for (int side = 0; side < 2; side++) {
+    for (NodeId h = f->group[side ? b : a].head; h >= 0; h = f->next[h]) {
+      if (assign_of(f, h) < 0) continue;
+      AxisMap mh = mapped(&f->axes[h], u->to[side]);
+      for (int i = 0; i < f->nafter[h]; i++) {
+        NodeId r = f->after[h][i];
+        int q = root(f, r);
+        if (q != a && q != b) continue;
+        AxisMap mr = mapped(&f->axes[r], u->to[q == b]);
+        if (!reads_in_step(f, r, h, &mr, &mh)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+static void merge(Fuse *f, int a, int b, const Union *u, int edges) {
+  if (f->group[a].size < f->group[b].size) { /* b goes into a */
+    Union v = *u;
+    memcpy(v.to[0], u->to[1], sizeof v.to[0]);
+    memcpy(v.to[1], u->to[0], sizeof v.to[1]);
+    merge(f, b, a, &v, edges);
+    return;
+  }
+  Nest *x = &f->group[a], *y = &f->group[b];
+  for (int side = 0; side < 2; side++) {
+    const Nest *q = side ? y : x;
+    bool same = q->space.rank == u->space.rank;
+    for (NodeId n = q->head; n >= 0 && !same; n = f->next[n]) f->axes[n] = mapped(&f->axes[n], u->to[side]);
+  }
+  f->next[x->tail] = y->head;
+  x->tail = y->tail;
+  y->parent = a;
+  x->space = u->space;
+  x->outer = u->outer;
+  x->size += y->size;
+  x->inputs += y->inputs - edges;
+  if (y->first < x->first) x->first = y->first;
+  if (y->last > x->last) x->last = y->last;
+  x->forward |= y->forward;
+  x->backward |= y->backward;
+  x->hard |= y->hard;
+  x->assigns |= y->assigns;
+}
+
+/* Merges the groups of two nodes when that is legal; axes ma[k] and mb[k] of their spaces are the same. */
+static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, const int8_t *mb) {
+  int a = root(f, na), b = root(f, nb);
+  const Nest *x = &f->group[a], *y = &f->group[b];
+  Union u;
+  if (a == b) return true;
+  if (!x->loop || !y->loop || x->chunk != y->chunk) return false;
+  if ((x->forward || y->forward) && (x->backward || y->backward)) return false;
+  if (!spaces_fit(f, a, b, n, ma, mb, &u)) return false;
+  int edges = edges_between(f, a, b);
+  if (edges < 0 || x->inputs + y->inputs - edges > MAX_INPUTS) return false;
+  if (!variables_fit(f, a, b, &u) || path_between(f, a, b) || path_between(f, b, a)) return false;
+  merge(f, a, b, &u, edges);
+  return true;
+}
+
+/* ---- nodes ---- */
+
+/* Axes, in the space of n's group, of operand k. False when the operand does not go with the loop. */
+static bool operand_axes(const Fuse *f, NodeId id, int k, int8_t *axes) {
+  const Node *n = node_at(f->g, id);
+  int rank = val(f->g, n->in[k])->shape.rank;
+  const AxisMap *m = &f->axes[id];
+  const int64_t *list;
+  if (fuse_needs_storage(f->g, f->l, n, k)) return false;
+  if (n->op == OP_BROADCAST) node_list(n, "axes", &list);
+  if (op_kind(n->op) == REDUCE) {
+    int naxes = node_list(n, "axes", &list), next = naxes && list[0] == 0 && naxes < rank ? 0 : rank - naxes;
+    for (int i = 0, cut = 0, kept = 0; i < rank; i++) {
+      bool gone = cut < naxes && list[cut] == i;
+      axes[i] = (int8_t)(gone ? next++ : m->axes[kept++]);
+      cut += gone;
+    }
+    return true;
+  }
+  for (int i = 0; i < rank; i++) axes[i] = m->axes[n->op == OP_BROADCAST ? list[i] : i];
+  return true;
+}
+
+/* A new group of one node: its space, and how the node stands in it. */
+static void start_group(Fuse *f, NodeId id) {
+  const Node *n = node_at(f->g, id);
+  Nest *q = &f->group[id];
+  *q = (Nest){.parent = id, .outer = -1, .head = id, .tail = id, .size = 1, .inputs = n->nin, .first = id,
+               .last = id, .chunk = n->chunk};
+  f->next[id] = -1;
+  memset(&f->axes[id], -1, sizeof f->axes[id]);
+  q->forward = n->phase == PH_FORWARD && !f->tail[id];
+  q->backward = n->phase == PH_BACKWARD;
+  if (!fuse_is_loop(f->l, n)) return;
+  q->loop = true;
+  for (int k = 0; k < n->nin; k++) q->hard |= fuse_needs_storage(f->g, f->l, n, k);
+  q->space = val(f->g, n->out)->shape;
+  for (int k = 0; k < q->space.rank; k++) f->axes[id].axes[k] = (int8_t)k;
+  if (op_kind(n->op) != REDUCE) return;
+  const int64_t *list;
+  int naxes = node_list(n, "axes", &list);
+  q->space = val(f->g, n->in[0])->shape;
+  bool rows = n->op == OP_SUM && naxes > 0 && list[0] == 0; /* leading axes: a sum over all rows */
+  q->outer = rows ? naxes : q->space.rank - naxes;
+  if (rows) {
+    f->terminal[id] = q->hard = true;
+    for (int k = 0; k < q->space.rank - naxes; k++) f->axes[id].axes[k] = (int8_t)(k + naxes);
+  }
+}
+
+static void join_operands(Fuse *f, NodeId id) {
+  const Node *n = node_at(f->g, id);
+  bool done[3] = {false};
+  for (int round = 0; round < n->nin && n->nin <= 3; round++) { /* the operand of most bytes first */
+    int best = -1;
+    int64_t most = -1;
+    for (int k = 0; k < n->nin; k++) {
+      const Value *v = val(f->g, n->in[k]);
+      int64_t bytes = shape_bytes(&v->shape, v->dtype);
+      if (!done[k] && bytes > most) best = k, most = bytes;
+    }
+    done[best] = true;
+    NodeId d = val(f->g, n->in[best])->def;
+    if (!f->group[d].loop && !f->group[root(f, d)].loop) continue;
+    if (!fuse_is_loop(f->l, node_at(f->g, d)) || f->terminal[d]) continue;
+    int8_t mb[MAX_RANK];
+    if (!operand_axes(f, id, best, mb)) continue;
+    int8_t ma[MAX_RANK];
+    memcpy(ma, f->axes[d].axes, sizeof ma);
+    try_merge(f, d, id, val(f->g, n->in[best])->shape.rank, ma, mb);
+  }
+}
+
+/* A value that is assigned without depending on the old one goes with the last reader of that. */
+static void join_readers(Fuse *f, NodeId id) {
+  for (int i = f->nafter[id] - 1; i >= 0; i--) {
+    NodeId r = f->after[id][i];
+    const Node *x = node_at(f->g, r);
+    if (op_kind(x->op) != ELEM || !f->group[root(f, r)].loop) continue;
+    int rank = val(f->g, node_at(f->g, id)->out)->shape.rank;
+    if (val(f->g, x->out)->shape.rank != rank) continue;
+    int8_t ma[MAX_RANK], mb[MAX_RANK];
+    memcpy(ma, f->axes[r].axes, sizeof ma);
+    memcpy(mb, f->axes[id].axes, sizeof mb);
+    if (try_merge(f, r, id, rank, ma, mb)) return;
+  }
+}
+
+static void absorb(Fuse *f, NodeId id, int into) {
+  Nest *q = &f->group[into];
+  start_group(f, id);
+  f->group[id].parent = into;
+  f->next[q->tail] = id;
+  q->tail = id;
+  q->size++;
+  q->last = id;
+}
+
+static void group_node(Fuse *f, NodeId id, const NodeId *product) {
+  const Node *n = node_at(f->g, id);
+  f->now = id;
+  if (product[id] >= 0) {
+    absorb(f, id, root(f, product[id]));
+    return;
+  }
+  if (n->op == OP_ASSIGN) {
+    int into = root(f, val(f->g, n->in[0])->def);
+    absorb(f, id, into);
+    f->axes[id] = f->axes[val(f->g, n->in[0])->def];
+    return;
+  }
+  start_group(f, id);
+  if (!f->group[id].loop) return;
+  f->group[id].assigns = assign_of(f, id) >= 0;
+  join_operands(f, id);
+  if (f->group[root(f, id)].assigns && f->nafter[id]) join_readers(f, id);
+}
+
+/* ---- result ---- */
+
+static ClusterKind kind_of(const Node *n) {
+  switch (n->op) {
+    case OP_DOT: return CL_GEMM;
+    case OP_ATTENTION: return CL_ATTENTION;
+    case OP_ATTENTION_BWD: return CL_ATTENTION_BWD;
+    case OP_SCATTER_ADD: return CL_SCATTER;
+    default: return CL_LOOP;
+  }
+}
+
+static Groups finish(Fuse *f) {
+  const Graph *g = f->g;
+  Groups r = {.axes = f->axes, .after = f->after, .nafter = f->nafter};
+  r.of = arena_array(f->arena, int, g->nodes.n + 1);
+  r.group = arena_array(f->arena, struct FuseGroup, g->nodes.n + 1);
+  int *number = arena_array(f->arena, int, g->nodes.n + 1);
+  for (NodeId n = 0; n < g->nodes.n; n++) number[n] = -1;
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    int at = root(f, n);
+    Nest *q = &f->group[at];
+    r.of[n] = GROUP_NONE;
+    if (!q->loop && op_kind(node_at(g, at)->op) != CALL) continue;
+    if (number[at] < 0) {
+      number[at] = r.ngroups++;
+      int outer = q->outer < 0 ? q->space.rank : q->outer;
+      r.group[number[at]] = (struct FuseGroup){.kind = q->loop ? CL_LOOP : kind_of(x), .space = q->space, .outer = outer};
+    }
+    r.of[n] = number[at];
+  }
+  return r;
+}
+
+Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
+  Fuse f = {.g = g, .l = l, .arena = a, .uses = graph_uses(g, a), .tail = graph_tail((Graph *)g, a)};
+  f.group = arena_array(a, Nest, g->nodes.n + 1);
+  f.next = arena_array(a, NodeId, g->nodes.n + 1);
+  f.axes = arena_array(a, AxisMap, g->nodes.n + 1);
+  f.terminal = arena_array(a, bool, g->nodes.n + 1);
+  f.stack = arena_array(a, NodeId, g->nodes.n + 1);
+  fuse_var_order(g, l, a, &f.after, &f.nafter);
+  NodeId *before = graph_assign_before(g, a), *product = arena_array(a, NodeId, g->nodes.n + 1);
+  for (NodeId n = 0; n < g->nodes.n; n++) product[n] = -1;
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    if (node_at(g, n)->op != OP_ASSIGN) continue;
+    NodeId p = fuse_accumulates(g, &f.uses, before, n);
+    if (p < 0) continue;
+    product[n] = product[val(g, node_at(g, n)->in[0])->def] = p;
+  }
+  for (NodeId n = 0; n < g->nodes.n; n++) group_node(&f, n, product);
+  return finish(&f);
+}

@@ -1,0 +1,218 @@
+/* joint.c - the graphs of a training phase: micro-batch (forward, backward, accumulation), update, evaluation, sample.
+ *
+ * Input: the job's forward graphs in f32. Output: simplified graphs in the job's dtypes over one table of variables,
+ * which is the same whatever the choice of micro-batch and chunks. */
+#include "chunk.h"
+#include "optimizer.h"
+#include "pass_table.h"
+#include "plan.h"
+#include "precision.h"
+#include "remat.h"
+#include "rewrite.h"
+#include "simplify.h"
+
+/* ---- forward graphs ---- */
+
+/* job_graph builds in f32: parameters have their storage dtype only outside of it. */
+static Graph *forward_f32(const Job *job, Arena *a, JobFn fn, int phase, int64_t samples) {
+  Vars *vars = job->vars;
+  int n = vars->all.n;
+  DType *stored = arena_array(a, DType, n + 1);
+  for (int i = 0; i < n; i++) {
+    stored[i] = vars->all.at[i].dtype;
+    if (vars->all.at[i].role == VAR_PARAM) vars->all.at[i].dtype = DT_F32;
+  }
+  Graph *g = job_graph(job, a, fn, phase, samples);
+  for (int i = 0; i < n; i++) vars->all.at[i].dtype = stored[i];
+  return g;
+}
+
+/* False, with E0490, when the graph holds an operation that has shapes only. */
+static bool all_ready(const Job *job, const Graph *g) {
+  bool told[OP_COUNT] = {false};
+  bool ready = true;
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    if (op_kind(x->op) != NOT_YET) continue;
+    ready = false;
+    if (!told[x->op]) diag_error(job->diags, E_NOT_YET, x->loc, "`%s` cannot be planned yet", op_name(x->op));
+    told[x->op] = true;
+  }
+  return ready;
+}
+
+/* A forward graph in the dtypes of the job; NULL when it cannot be planned. */
+static Graph *forward(const Job *job, Arena *a, JobFn fn, int phase, int64_t samples) {
+  Graph *g = forward_f32(job, a, fn, phase, samples);
+  if (!g || !all_ready(job, g)) return NULL;
+  pass_done(PASS_FORWARD, g, a);
+  g = graph_precision(g, job, a);
+  pass_done(PASS_PRECISION, g, a);
+  return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, true), a);
+}
+
+/* ---- accumulation ---- */
+
+typedef struct {
+  Rewrite r;
+  Uses uses;
+  int *parts; /* per value: gradient parts that it is */
+} Accumulate;
+
+/* Old value v, which has `readers` readers when only the accumulation reads it, in f32: then without the rounding that
+ * its own dtype would cost. */
+static ValueId widened(Accumulate *x, ValueId v, int readers) {
+  const Graph *from = x->r.from;
+  Graph *to = x->r.to;
+  const Node *n = node_of(from, v);
+  if (val(from, v)->dtype == DT_F32) return x->r.map[v];
+  bool only = x->uses.first[v + 1] - x->uses.first[v] == readers && x->parts[v] <= 1 && n->nin > 0;
+  ValueId in[2] = {-1, -1};
+  Proto p = proto_of(n, in);
+  if (only && (n->op == OP_DOT || n->op == OP_SCATTER_ADD)) {
+    int64_t *ints = arena_copy(x->r.arena, n->ints, sizeof *ints * (size_t)n->nints);
+    ints[n->nints - 1] = DT_F32;
+    p.ints = ints;
+    for (int k = 0; k < 2; k++) in[k] = x->r.map[n->in[k]];
+    return graph_add_proto(to, &p);
+  }
+  if (only && n->op == OP_SUM) {
+    in[0] = g_cast(to, x->r.map[n->in[0]], DT_F32);
+    return graph_add_proto(to, &p);
+  }
+  if (only && n->op == OP_CAST && val(from, n->in[0])->dtype == DT_F32) return x->r.map[n->in[0]];
+  if (only && (n->op == OP_RESHAPE || n->op == OP_TRANSPOSE || n->op == OP_PAD)) {
+    in[0] = widened(x, n->in[0], 1);
+    return graph_add_proto(to, &p);
+  }
+  return g_cast(to, x->r.map[v], DT_F32);
+}
+
+static void add_to(Graph *g, int var, ValueId x) {
+  DType t = g->vars->all.at[var].dtype;
+  ValueId sum = g_binary(g, OP_ADD, g_cast(g, g_var(g, var), DT_F32), g_cast(g, x, DT_F32));
+  g_assign(g, var, g_cast(g, sum, t));
+}
+
+/* metric.NAME += the value, right after it. */
+static void count_metric(Rewrite *r, ValueId old, int var) {
+  Graph *g = r->to;
+  graph_at(g, node_of(r->from, old));
+  g->here.tag = intern("metric");
+  g->here.tag_id = 0;
+  add_to(g, var, r->map[old]);
+}
+
+/* Each part is added as soon as it stands: a gradient lives as short as it can. */
+static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts, int phase) {
+  Accumulate x = {.r = rewrite_begin(g, a), .uses = graph_uses(g, a)};
+  ValueId loss = g->results.at[0];
+  x.parts = arena_array(a, int, g->values.n + 1);
+  int *first = arena_array(a, int, g->nodes.n + 1), *next = arena_array(a, int, parts->n + 1);
+  for (NodeId n = 0; n < g->nodes.n; n++) first[n] = -1;
+  for (int i = parts->n - 1; i >= 0; i--) {
+    if (!trained_in(job, phase, parts->at[i].var)) continue;
+    NodeId def = val(g, parts->at[i].grad)->def;
+    x.parts[parts->at[i].grad]++;
+    next[i] = first[def];
+    first[def] = i;
+  }
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    rewrite_node(&x.r, n);
+    for (int i = first[n]; i >= 0; i = next[i]) {
+      graph_at(x.r.to, node_at(g, n));
+      int acc = accum_of(job->vars, parts->at[i].var);
+      add_to(x.r.to, acc, widened(&x, parts->at[i].grad, 0));
+    }
+    if (n == val(g, loss)->def) count_metric(&x.r, loss, metric_var(job->vars, "metric.loss"));
+  }
+  return x.r.to;
+}
+
+static Graph *finish(Graph *g, const char *name) {
+  g->results.n = g->result_names.n = 0;
+  g->name = intern(name);
+  return g;
+}
+
+static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
+  Graph *g = forward(job, a, FN_LOSS, c->phase, c->micro_batch);
+  if (!g) return NULL;
+  int errors = job->diags->errors;
+  g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
+  Diags *diags = g->diags;
+  g->diags = job->diags;
+  Grads parts = graph_autodiff(g, g->results.at[0]);
+  g->diags = diags;
+  if (job->diags->errors > errors) return NULL;
+  pass_done(PASS_AUTODIFF, g, a);
+  g = finish(accumulate(job, g, a, &parts, c->phase), "micro");
+  pass_done(PASS_ACCUMULATE, g, a);
+  g = pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
+  return pass_done(PASS_REMAT, graph_remat(g, a), a);
+}
+
+/* ---- evaluation and sampling ---- */
+
+/* The nodes of `more` after those of g; returns its first result. */
+static ValueId append(Graph *g, const Graph *more, Arena *a) {
+  ValueId *map = arena_array(a, ValueId, more->values.n + 1);
+  for (NodeId n = 0; n < more->nodes.n; n++) {
+    const Node *x = node_at(more, n);
+    ValueId *in = arena_array(a, ValueId, x->nin + 1);
+    for (int k = 0; k < x->nin; k++) in[k] = map[x->in[k]];
+    ValueId out = graph_clone_node(g, more, n, in);
+    for (int k = 0; k < x->nout; k++) map[x->out + k] = out + k;
+  }
+  return map[more->results.at[0]];
+}
+
+static Graph *eval_graph(const Job *job, Arena *a, const GraphChoice *c) {
+  Graph *g = forward(job, a, FN_EVAL_LOSS, c->phase, c->micro_batch);
+  if (!g) return NULL;
+  g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
+  ValueId loss = g->results.at[0];
+  graph_at(g, node_of(g, loss));
+  g->here.tag = intern("metric");
+  g->here.tag_id = 0;
+  add_to(g, metric_var(job->vars, "metric.eval"), loss);
+  if (job->eval.metric) {
+    Graph *more = forward(job, a, FN_METRIC, c->phase, c->micro_batch);
+    if (!more) return NULL;
+    ValueId m = g_cast(g, append(g, more, a), DT_F32);
+    ValueId share = g_var(g, var_scalar(job->vars, SC_INV_ACCUM));
+    int var = metric_var(job->vars, intern_printf("metric.%s", job->eval.metric));
+    add_to(g, var, g_binary(g, OP_MUL, m, share));
+  }
+  return pass_done(PASS_SIMPLIFY, graph_simplify(finish(g, "eval"), a, false), a);
+}
+
+static Graph *sample_graph(const Job *job, Arena *a, const GraphChoice *c) {
+  Graph *g = forward(job, a, FN_FORWARD, c->phase, 1);
+  if (!g) return NULL;
+  const Shape *s = &val(g, g->results.at[0])->shape;
+  if (s->rank != 3 || s->dim[0] != 1 || !dtype_is_float(val(g, g->results.at[0])->dtype)) return NULL;
+  Shape row = {.rank = 1, .dim = {s->dim[2]}, .axis = {s->axis[2]}};
+  g->result_names.at[0] = intern("logits");
+  ValueId position = g_var(g, var_scalar(job->vars, SC_POSITION));
+  g = graph_one_row(g, a, "logits", 1, position);
+  graph_at(g, node_of(g, g->results.at[0]));
+  g->results.at[0] = g_cast(g, g_reshape(g, g->results.at[0], row), DT_F32);
+  g->name = intern("sample");
+  return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
+}
+
+TrainGraphs train_graphs(const Job *job, Arena *a, const GraphChoice *c) {
+  precision_vars(job);
+  optimizer_vars(job);
+  if (job->eval.every) metric_var(job->vars, "metric.eval");
+  TrainGraphs t = {.micro = micro_graph(job, a, c)};
+  if (!t.micro) return t;
+  t.update = optimizer_graph(job, a, c->phase);
+  if (!t.update) return (TrainGraphs){0};
+  pass_done(PASS_OPTIMIZER, t.update, a);
+  t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, a, false), a);
+  if (job->eval.every) t.eval = eval_graph(job, a, c);
+  t.sample = sample_graph(job, a, c);
+  return t;
+}
