@@ -1,0 +1,1 @@
+mtc check --json models/char.mt

@@ -1,0 +1,1 @@
+mtc check models/none.mt

@@ -1,0 +1,1 @@
+mtc check tests/diag/syntax_brackets.mt

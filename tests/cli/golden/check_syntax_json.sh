@@ -1,0 +1,1 @@
+mtc check --json tests/diag/syntax_use.mt

@@ -1,0 +1,1 @@
+mtc explain e0207

@@ -1,0 +1,1 @@
+mtc explain

@@ -1,0 +1,1 @@
+mtc help E0203

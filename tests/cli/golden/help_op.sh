@@ -1,0 +1,1 @@
+mtc help op dot
