@@ -139,6 +139,7 @@ static void cache_write(Arena *a, const char *path, const CudaImage *m) {
 static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
   const char *arch = arena_printf(a, "-arch=%s", cuda_arch(s->sm));
   const char *options[] = {arch, "-std=c++17", "--ptxas-options=-v", "-default-device",
+                           "--diag-suppress=177", /* functions of the prelude that no kernel calls */
                            s->fma ? "-fmad=true" : "-fmad=false"};
   uint64_t key = hash_text(s->source);
   for (int i = 0; i < COUNT_OF(options); i++)
