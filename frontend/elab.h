@@ -154,6 +154,11 @@ struct Elab {
   const char *target_input; /* of job_target_input */
   int64_t target_ignore;
   bool no_train;            /* the file has no `train` */
+  Scope *settings;          /* of job_scope */
+  const char *seq_dim;      /* the dim that makes tokens of samples, or NULL */
+  Loc loss_scale;           /* of precision's loss_scale, when given */
+  const Item *weights_of;   /* the `weights` section in force .. */
+  const Unit *weights_unit; /* .. and its file */
 };
 
 /* The arena of what is being made: the graph's while one is built. */
@@ -273,9 +278,15 @@ const Scope *job_scope(Elab *e);
 void job_say_not_yet(Elab *e, Loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- job_graph.c ---- */
-Graph *job_build(Elab *e, Arena *a, const Fn *fn, bool training, int phase, int64_t samples,
-                 Build *out);
+/* The function of the model that a JobFn stands for, or NULL. */
+const Fn *job_fn(const Elab *e, JobFn fn);
+/* Builds the graph of fn. quiet: NULL without a message when a size of an input is unknown. */
+Graph *job_build(Elab *e, Arena *a, const Fn *fn, JobFn kind, int phase, int64_t samples,
+                 bool quiet, Build *out);
+/* Shape-checks every function of the model in every phase; learns what only graphs tell. */
 void job_check_functions(Elab *e);
+/* Names of dims in the signatures of the model's functions that are not sizes of the model. */
+void job_dim_names(Elab *e, NameList *out);
 /* ---- job_loss.c ---- */
 /* The loss with every part weighted for the whole step (job.h, FN_LOSS). */
 ValueId job_weigh_loss(Elab *e, Build *b, ValueId loss, Loc at);

@@ -258,6 +258,14 @@ static Entry *add_entry(Elab *e, EntryList *list, EntryKind kind, const char *ke
   return en;
 }
 
+/* `steps` and `epochs` exclude each other: setting one takes the place of the other. */
+static void drop_rival(EntryList *list, const char *key) {
+  const char *rival = !strcmp(key, "steps") ? "epochs" : !strcmp(key, "epochs") ? "steps" : NULL;
+  for (int i = 0; rival && i < list->n; i++)
+    if (list->at[i]->key.text && !strcmp(list->at[i]->key.text, rival))
+      list->at[i]->key.text = intern(key);
+}
+
 static void set_argument(Elab *e, Expr *call, const char *name, Expr *value) {
   for (int i = 0; i < call->args.n; i++) {
     if (!call->args.at[i].name || strcmp(call->args.at[i].name, name)) continue;
@@ -272,6 +280,7 @@ static void set_argument(Elab *e, Expr *call, const char *name, Expr *value) {
 static void set_entry(Elab *e, EntryList *list, char *path, Expr *value) {
   char *dot = strchr(path, '.');
   if (!dot) {
+    drop_rival(list, path);
     Entry *en = find_entry(list, path);
     if (!en || en->kind != EN_SET) en = add_entry(e, list, EN_SET, path, value->loc);
     en->value = value;
