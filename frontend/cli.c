@@ -1,7 +1,8 @@
 /* cli.c - argv in, a filled Cli out; and what every command uses to speak to the user.
  *
- * Options are GNU style (--flag VALUE, --flag=VALUE, -oFILE, -qv, `--` ends them), may stand anywhere, and come from
- * the tables of flags.def. A wrong command line is answered with one sentence, the likely correction and exit 2. */
+ * Options are GNU style (--flag VALUE, --flag=VALUE, -oFILE, -qv, `--` ends them), may stand
+ * anywhere, and come from the tables of flags.def. A wrong command line is answered with one
+ * sentence, the likely correction and exit 2. */
 #include "frontend/cli.h"
 #include <errno.h>
 #include <math.h>
@@ -21,7 +22,7 @@ enum {
 #include "frontend/flags.def"
 };
 #define IN(name) (1u << COMMAND_##name)
-#define EVERY 0xffffffffu
+#define EVERY    0xffffffffu
 
 const Flag cli_flags[] = {
 #define FLAG(field, kind, long, short, arg, commands, preset, doc) \
@@ -36,12 +37,16 @@ const Command *cli_command(const char *name) {
   return NULL;
 }
 
-bool cli_applies(const Flag *f, const Command *c) { return f->commands >> (c - cli_commands) & 1; }
+bool cli_applies(const Flag *f, const Command *c) {
+  return f->commands >> (c - cli_commands) & 1;
+}
 
 /* ---- messages ---- */
 
-static void say(const Cli *c, const char *severity, const char *colour, const char *fmt, va_list ap) {
-  fprintf(stderr, "mtc: %s%s:%s ", c->colour_err ? colour : "", severity, c->colour_err ? "\033[0m" : "");
+static void say(const Cli *c, const char *severity, const char *colour, const char *fmt,
+                va_list ap) {
+  fprintf(stderr, "mtc: %s%s:%s ", c->colour_err ? colour : "", severity,
+          c->colour_err ? "\033[0m" : "");
   vfprintf(stderr, fmt, ap);
   fputc('\n', stderr);
 }
@@ -51,7 +56,8 @@ int cli_usage(Cli *c, const char *fmt, ...) {
   va_start(ap, fmt);
   say(c, "error", "\033[1;31m", fmt, ap);
   va_end(ap);
-  fprintf(stderr, "see `mtc help%s%s`\n", c->command ? " " : "", c->command ? c->command->name : "");
+  fprintf(stderr, "see `mtc help%s%s`\n", c->command ? " " : "",
+          c->command ? c->command->name : "");
   return EXIT_USAGE;
 }
 
@@ -77,8 +83,7 @@ int cli_finish(Cli *c, int code) {
   int errors = c->diags->errors;
   c->diags->all.n = 0;
   c->diags->errors = 0;
-  if (errors > 0 && !c->flag.quiet)
-    fprintf(stderr, "%d error%s\n", errors, errors == 1 ? "" : "s");
+  if (errors > 0 && !c->flag.quiet) fprintf(stderr, "%d error%s\n", errors, errors == 1 ? "" : "s");
   return errors > 0 ? EXIT_SOURCE : code;
 }
 
@@ -127,16 +132,24 @@ static bool parse_integer(const char *text, int64_t *value) {
 static bool set_flag(Cli *c, const Flag *f, const char *shown, const char *text) {
   void *at = (char *)&c->flag + f->offset;
   switch (f->kind) {
-    case FLAG_SWITCH: *(bool *)at = true; return true;
-    case FLAG_COUNT: ++*(int *)at; return true;
-    case FLAG_TEXT: *(const char **)at = text; return true;
-    case FLAG_LIST: vec_push(c->arena, (CliList *)at, text); return true;
+    case FLAG_SWITCH:
+      *(bool *)at = true;
+      return true;
+    case FLAG_COUNT:
+      ++*(int *)at;
+      return true;
+    case FLAG_TEXT:
+      *(const char **)at = text;
+      return true;
+    case FLAG_LIST:
+      vec_push(c->arena, (CliList *)at, text);
+      return true;
     case FLAG_CHOICE: {
       *(const char **)at = text;
       if (parse_choice(f->arg, text)) return true;
       const char *near = nearest_choice(c->arena, f->arg, text);
-      cli_usage(c, "%s is one of %s, not `%s`%s%s%s", shown, f->arg, text, near ? "; did you mean `" : "",
-                near ? near : "", near ? "`?" : "");
+      cli_usage(c, "%s is one of %s, not `%s`%s%s%s", shown, f->arg, text,
+                near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
       return false;
     }
     case FLAG_INTEGER:
@@ -157,7 +170,8 @@ static bool set_flag(Cli *c, const Flag *f, const char *shown, const char *text)
       int64_t share;
       bool percent = str_ends(text, "%");
       if (percent ? parse_bytes(text, 100, &share) : parse_bytes(text, 0, &s->bytes)) return true;
-      cli_usage(c, "%s takes a size such as 24G, 1.5GiB, 500MB, 4096 or 90%%, not `%s`", shown, text);
+      cli_usage(c, "%s takes a size such as 24G, 1.5GiB, 500MB, 4096 or 90%%, not `%s`", shown,
+                text);
       return false;
     }
   }
@@ -180,7 +194,8 @@ static void set_presets(Cli *c) {
 
 static const Flag *find_flag(const char *name, size_t n) {
   for (int i = 0; i < cli_flag_count; i++)
-    if (strlen(cli_flags[i].name) == n && !strncmp(cli_flags[i].name, name, n)) return &cli_flags[i];
+    if (strlen(cli_flags[i].name) == n && !strncmp(cli_flags[i].name, name, n))
+      return &cli_flags[i];
   return NULL;
 }
 
@@ -190,7 +205,9 @@ static const Flag *find_letter(char letter) {
   return NULL;
 }
 
-static bool is_everywhere(const Flag *f) { return f->commands == EVERY; }
+static bool is_everywhere(const Flag *f) {
+  return f->commands == EVERY;
+}
 
 static bool unknown_flag(Cli *c, const char *shown, const char *name) {
   VEC(const char *) list = {0};
@@ -198,8 +215,8 @@ static bool unknown_flag(Cli *c, const char *shown, const char *name) {
     if (!c->command || cli_applies(&cli_flags[i], c->command))
       vec_push(c->arena, &list, cli_flags[i].name);
   const char *near = name ? nearest_word(name, list.at, list.n) : NULL;
-  cli_usage(c, "unknown option `%s`%s%s%s", shown, near ? ": did you mean `--" : "", near ? near : "",
-            near ? "`?" : "");
+  cli_usage(c, "unknown option `%s`%s%s%s", shown, near ? ": did you mean `--" : "",
+            near ? near : "", near ? "`?" : "");
   return false;
 }
 
@@ -209,7 +226,8 @@ static bool misplaced_flag(Cli *c, const Flag *f, const char *shown) {
     if (cli_applies(f, &cli_commands[i]))
       str_addf(&s, "%s`mtc %s`", s.len ? ", " : "", cli_commands[i].name);
   if (c->command)
-    cli_usage(c, "`%s` is not an option of `mtc %s`; it belongs to %s", shown, c->command->name, s.text);
+    cli_usage(c, "`%s` is not an option of `mtc %s`; it belongs to %s", shown, c->command->name,
+              s.text);
   else
     cli_usage(c, "`%s` comes after the command; it belongs to %s", shown, s.text);
   return false;
@@ -222,7 +240,8 @@ static bool parse_long(Cli *c, int argc, char **argv, int *i) {
   const char *shown = arena_printf(c->arena, "--%.*s", (int)n, name);
   const Flag *f = find_flag(name, n);
   if (!f) return unknown_flag(c, shown, shown + 2);
-  if (c->command ? !cli_applies(f, c->command) : !is_everywhere(f)) return misplaced_flag(c, f, shown);
+  if (c->command ? !cli_applies(f, c->command) : !is_everywhere(f))
+    return misplaced_flag(c, f, shown);
   const char *value = equals ? equals + 1 : NULL;
   if (!f->arg) {
     if (!value) return set_flag(c, f, shown, NULL);
@@ -241,7 +260,8 @@ static bool parse_short(Cli *c, int argc, char **argv, int *i) {
     const char *shown = arena_printf(c->arena, "-%c", *p);
     const Flag *f = find_letter(*p);
     if (!f) return unknown_flag(c, argv[*i], p[1] && p == argv[*i] + 1 ? p : NULL);
-    if (c->command ? !cli_applies(f, c->command) : !is_everywhere(f)) return misplaced_flag(c, f, shown);
+    if (c->command ? !cli_applies(f, c->command) : !is_everywhere(f))
+      return misplaced_flag(c, f, shown);
     if (!f->arg) {
       if (!set_flag(c, f, shown, NULL)) return false;
       continue;
@@ -265,8 +285,8 @@ static bool set_command(Cli *c, const char *word) {
   if (str_ends(word, ".mt"))
     cli_usage(c, "`%s` is no command: did you mean `mtc plan %s`?", word, word);
   else
-    cli_usage(c, "unknown command `%s`%s%s%s", word, near ? ": did you mean `" : "", near ? near : "",
-              near ? "`?" : "");
+    cli_usage(c, "unknown command `%s`%s%s%s", word, near ? ": did you mean `" : "",
+              near ? near : "", near ? "`?" : "");
   return false;
 }
 
@@ -275,8 +295,8 @@ static bool split_overrides(Cli *c, const CliList *list, const char *flag, bool 
   for (int i = 0; i < list->n; i++) {
     const char *text = list->at[i], *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1]) {
-      cli_usage(c, "%s takes %s, not `%s`", flag, dims ? "NAME=N, such as L=24" : "KEY=VALUE, such as train.steps=100",
-                text);
+      cli_usage(c, "%s takes %s, not `%s`", flag,
+                dims ? "NAME=N, such as L=24" : "KEY=VALUE, such as train.steps=100", text);
       return false;
     }
     Override o = {intern_n(text, (size_t)(equals - text)), intern(equals + 1)};

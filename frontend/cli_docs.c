@@ -1,5 +1,5 @@
-/* cli_docs.c - the command line as documents and scripts: the man page, docs/cli.md and completion for three shells,
- * all from the tables of flags.def, so that none can lack a flag. */
+/* cli_docs.c - the command line as documents and scripts: the man page, docs/cli.md and completion
+ * for three shells, all from the tables of flags.def, so that none can lack a flag. */
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/cli.h"
@@ -17,11 +17,14 @@ static const Row variables[] = {
 #include "frontend/flags.def"
 };
 
-static bool everywhere(const Flag *f) { return f->commands == UINT32_MAX; }
+static bool everywhere(const Flag *f) {
+  return f->commands == UINT32_MAX;
+}
 
 /* ---- man page ---- */
 
-/* Roff text: backslashes and leading dots are escaped, "-" is a minus that can be searched for and copied. */
+/* Roff text: backslashes and leading dots are escaped, "-" is a minus that can be searched for and
+ * copied. */
 static void roff(FILE *to, const char *text) {
   if (*text == '.' || *text == '\'') fputs("\\&", to);
   for (; *text; text++) {
@@ -80,18 +83,23 @@ static void man_rows(const Row *rows, int n, FILE *to) {
 }
 
 void cli_doc_man(FILE *to) {
-  fputs(".\\\" Made by `mtc help --man`.\n"
-        ".TH MTC 1 \"\" \"mtc " MTC_VERSION "\" \"User Commands\"\n"
-        ".SH NAME\nmtc \\- compile a model and a memory budget into a training program that fits it\n"
-        ".SH SYNOPSIS\n.B mtc\n.I COMMAND\n[\\fIARGUMENTS\\fR] [\\fIOPTIONS\\fR]\n"
-        ".SH DESCRIPTION\n"
-        "mtc reads a model in its language and a budget in bytes, and decides every byte of device memory and every "
-        "kernel launch before the first step. The program that results trains inside the budget, or mtc says why "
-        "it cannot and what would.\n"
-        ".PP\nSizes: K, M, G, T and KiB.. are powers of 1024, KB, MB, GB, TB of 1000; decimals are allowed; a bare number "
-        "is bytes; % is a share of the card.\n"
-        ".SH COMMANDS\n",
-        to);
+  fputs(
+      ".\\\" Made by `mtc help --man`.\n"
+      ".TH MTC 1 \"\" \"mtc " MTC_VERSION
+      "\" \"User Commands\"\n"
+      ".SH NAME\nmtc \\- compile a model and a memory budget into a training program that fits it\n"
+      ".SH SYNOPSIS\n.B mtc\n.I COMMAND\n[\\fIARGUMENTS\\fR] [\\fIOPTIONS\\fR]\n"
+      ".SH DESCRIPTION\n"
+      "mtc reads a model in its language and a budget in bytes, and decides every byte of device "
+      "memory and every "
+      "kernel launch before the first step. The program that results trains inside the budget, or "
+      "mtc says why "
+      "it cannot and what would.\n"
+      ".PP\nSizes: K, M, G, T and KiB.. are powers of 1024, KB, MB, GB, TB of 1000; decimals are "
+      "allowed; a bare number "
+      "is bytes; % is a share of the card.\n"
+      ".SH COMMANDS\n",
+      to);
   for (int i = 0; i < cli_command_count; i++) man_command(&cli_commands[i], to);
   fputs(".SH OPTIONS OF EVERY COMMAND\n", to);
   for (int i = 0; i < cli_flag_count; i++)
@@ -128,7 +136,8 @@ static void md_option(const Flag *f, FILE *to) {
 }
 
 static void md_command(const Command *c, FILE *to) {
-  fprintf(to, "\n## mtc %s\n\n`mtc %s %s` - %s.\n\n%s\n\n", c->name, c->name, c->args, c->doc, c->details);
+  fprintf(to, "\n## mtc %s\n\n`mtc %s %s` - %s.\n\n%s\n\n", c->name, c->name, c->args, c->doc,
+          c->details);
   bool any = false;
   for (int i = 0; i < cli_flag_count; i++) {
     if (!cli_applies(&cli_flags[i], c) || everywhere(&cli_flags[i])) continue;
@@ -146,11 +155,15 @@ static void md_command(const Command *c, FILE *to) {
 }
 
 void cli_doc_markdown(FILE *to) {
-  fputs("# The command line\n\nMade by `mtc help --markdown` from `frontend/flags.def`; a test compares.\n\n"
-        "Standard output carries the result; notes, progress and errors go to standard error. `--json` prints one "
-        "object. Sizes: `K M G T` and `KiB..` are powers of 1024, `KB MB GB TB` of 1000, decimals are allowed, a "
-        "bare number is bytes, `%` is a share of the card.\n\n| command | does |\n|---|---|\n",
-        to);
+  fputs(
+      "# The command line\n\nMade by `mtc help --markdown` from `frontend/flags.def`; a test "
+      "compares.\n\n"
+      "Standard output carries the result; notes, progress and errors go to standard error. "
+      "`--json` prints one "
+      "object. Sizes: `K M G T` and `KiB..` are powers of 1024, `KB MB GB TB` of 1000, decimals "
+      "are allowed, a "
+      "bare number is bytes, `%` is a share of the card.\n\n| command | does |\n|---|---|\n",
+      to);
   for (int i = 0; i < cli_command_count; i++)
     fprintf(to, "| [`mtc %s`](#mtc-%s) | %s |\n", cli_commands[i].name, cli_commands[i].name,
             cli_commands[i].doc);
@@ -159,7 +172,8 @@ void cli_doc_markdown(FILE *to) {
   for (int i = 0; i < cli_flag_count; i++)
     if (everywhere(&cli_flags[i])) md_option(&cli_flags[i], to);
   fputs("\n## Exit codes\n\n| code | |\n|---|---|\n", to);
-  for (int i = 0; i < COUNT_OF(exits); i++) fprintf(to, "| %s | %s |\n", exits[i].name, exits[i].doc);
+  for (int i = 0; i < COUNT_OF(exits); i++)
+    fprintf(to, "| %s | %s |\n", exits[i].name, exits[i].doc);
   fputs("\n## Environment\n\n| variable | |\n|---|---|\n", to);
   for (int i = 0; i < COUNT_OF(variables); i++)
     fprintf(to, "| `%s` | %s |\n", variables[i].name, variables[i].doc);
@@ -172,14 +186,16 @@ static void choices(const Flag *f, FILE *to) {
 }
 
 static void bash(FILE *to) {
-  fputs("# bash completion for mtc; made by `mtc help --completion bash`\n"
-        "_mtc() {\n"
-        "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= flags= w\n"
-        "  for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-        "    case $w in -*) ;; *) command=$w; break ;; esac\n"
-        "  done\n"
-        "  case $before in\n",
-        to);
+  fputs(
+      "# bash completion for mtc; made by `mtc help --completion bash`\n"
+      "_mtc() {\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= flags= "
+      "w\n"
+      "  for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+      "    case $w in -*) ;; *) command=$w; break ;; esac\n"
+      "  done\n"
+      "  case $before in\n",
+      to);
   for (int i = 0; i < cli_flag_count; i++) {
     const Flag *f = &cli_flags[i];
     if (f->kind != FLAG_CHOICE) continue;
@@ -199,18 +215,20 @@ static void bash(FILE *to) {
     }
     fputs("' ;;\n", to);
   }
-  fputs("  esac\n"
-        "  case $word in\n"
-        "    -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$word\")) ;;\n"
-        "    *) if [[ -z $command ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
-        "       else COMPREPLY=($(compgen -f -- \"$word\")); fi ;;\n"
-        "  esac\n"
-        "}\n"
-        "complete -o filenames -F _mtc mtc\n",
-        to);
+  fputs(
+      "  esac\n"
+      "  case $word in\n"
+      "    -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$word\")) ;;\n"
+      "    *) if [[ -z $command ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
+      "       else COMPREPLY=($(compgen -f -- \"$word\")); fi ;;\n"
+      "  esac\n"
+      "}\n"
+      "complete -o filenames -F _mtc mtc\n",
+      to);
 }
 
-/* For zsh's _arguments and fish's descriptions: what would end the quoting or the field is escaped. */
+/* For zsh's _arguments and fish's descriptions: what would end the quoting or the field is escaped.
+ * */
 static void quoted(FILE *to, const char *text, const char *escaped) {
   for (; *text; text++) {
     if (*text == '\'') {
@@ -247,17 +265,19 @@ static void zsh_option(const Flag *f, FILE *to) {
 }
 
 static void zsh(FILE *to) {
-  fputs("#compdef mtc\n# zsh completion for mtc; made by `mtc help --completion zsh`\n"
-        "_mtc() {\n  local -a commands=(\n",
-        to);
+  fputs(
+      "#compdef mtc\n# zsh completion for mtc; made by `mtc help --completion zsh`\n"
+      "_mtc() {\n  local -a commands=(\n",
+      to);
   for (int i = 0; i < cli_command_count; i++) {
     fprintf(to, "    '%s:", cli_commands[i].name);
     quoted(to, cli_commands[i].doc, ":\\");
     fputs("'\n", to);
   }
-  fputs("  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
-        "  local command=$words[2]\n  shift words; (( CURRENT-- ))\n  case $command in\n",
-        to);
+  fputs(
+      "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
+      "  local command=$words[2]\n  shift words; (( CURRENT-- ))\n  case $command in\n",
+      to);
   for (int i = 0; i < cli_command_count; i++) {
     fprintf(to, "    %s)\n      _arguments \\\n", cli_commands[i].name);
     for (int k = 0; k < cli_flag_count; k++)

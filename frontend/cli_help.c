@@ -1,4 +1,5 @@
-/* cli_help.c - `mtc`, `mtc help` and `mtc help COMMAND` for the terminal, from the tables of flags.def. */
+/* cli_help.c - `mtc`, `mtc help` and `mtc help COMMAND` for the terminal, from the tables of
+ * flags.def. */
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/cli.h"
@@ -24,17 +25,19 @@ void cli_wrap(FILE *to, const char *text, int indent, int at) {
 }
 
 void cli_help_short(FILE *to) {
-  fputs("mtc compiles a model and a memory budget into a training program that fits it.\n\n"
-        "  mtc check models/gpt2.mt                                  check the shapes\n"
-        "  mtc plan models/gpt2.mt --vram 24G --target rtx4090       see every byte of it\n"
-        "  mtc train models/char.mt --device cpu --vram 48M -o run   train\n\n"
-        "`mtc help` lists the commands, `mtc help plan` explains one of them, and\n"
-        "`mtc help schedule` a setting of the language.\n",
-        to);
+  fputs(
+      "mtc compiles a model and a memory budget into a training program that fits it.\n\n"
+      "  mtc check models/gpt2.mt                                  check the shapes\n"
+      "  mtc plan models/gpt2.mt --vram 24G --target rtx4090       see every byte of it\n"
+      "  mtc train models/char.mt --device cpu --vram 48M -o run   train\n\n"
+      "`mtc help` lists the commands, `mtc help plan` explains one of them, and\n"
+      "`mtc help schedule` a setting of the language.\n",
+      to);
 }
 
 static void option(const Flag *f, FILE *to) {
-  int at = f->letter ? fprintf(to, "  -%c, --%s", f->letter, f->name) : fprintf(to, "      --%s", f->name);
+  int at = f->letter ? fprintf(to, "  -%c, --%s", f->letter, f->name)
+                     : fprintf(to, "      --%s", f->name);
   if (f->arg) at += fprintf(to, " %s", f->arg);
   if (at > OPTION_COLUMN - 2) {
     fputc('\n', to);
@@ -56,13 +59,14 @@ void cli_help_index(FILE *to) {
     int at = fprintf(to, "  %-9s ", cli_commands[i].name);
     cli_wrap(to, cli_commands[i].doc, 12, at);
   }
-  fputs("\ntopics\n"
-        "  mtc help COMMAND     a command and its options\n"
-        "  mtc help SECTION     a section or setting of .mt: train, precision, schedule, ..\n"
-        "  mtc help op [NAME]   the operations\n"
-        "  mtc help CODE        a diagnostic, such as E0203\n\n"
-        "options of every command\n",
-        to);
+  fputs(
+      "\ntopics\n"
+      "  mtc help COMMAND     a command and its options\n"
+      "  mtc help SECTION     a section or setting of .mt: train, precision, schedule, ..\n"
+      "  mtc help op [NAME]   the operations\n"
+      "  mtc help CODE        a diagnostic, such as E0203\n\n"
+      "options of every command\n",
+      to);
   for (int i = 0; i < cli_flag_count; i++)
     if (!~cli_flags[i].commands) option(&cli_flags[i], to);
 }

@@ -1,5 +1,5 @@
-/* cli_topics.c - operations and diagnostics explained on the terminal and as pages of docs/, from ops.def,
- * builtins.def and errors.def. */
+/* cli_topics.c - operations and diagnostics explained on the terminal and as pages of docs/, from
+ * ops.def, builtins.def and errors.def. */
 #include <string.h>
 #include "frontend/builtins.h"
 #include "frontend/cli.h"
@@ -12,17 +12,22 @@ void cli_explain(ErrId id, FILE *to) {
 }
 
 void cli_explain_index(FILE *to) {
-  for (int i = 0; i < ERR_COUNT; i++) fprintf(to, "%s  %s\n", err_code((ErrId)i), err_title((ErrId)i));
+  for (int i = 0; i < ERR_COUNT; i++)
+    fprintf(to, "%s  %s\n", err_code((ErrId)i), err_title((ErrId)i));
 }
 
 void cli_explain_markdown(FILE *to) {
-  fputs("# Diagnostics\n\nMade by `mtc help errors --markdown` from `ir/errors.def`; a test compares. "
-        "`mtc explain CODE` prints one.\n\n"
-        "A message stands alone, the caret is at the cause, labels show both sides with the names and sizes of "
-        "their axes, and help is given when it is likely right. One run reports up to 20 errors.\n",
-        to);
+  fputs(
+      "# Diagnostics\n\nMade by `mtc help errors --markdown` from `ir/errors.def`; a test "
+      "compares. "
+      "`mtc explain CODE` prints one.\n\n"
+      "A message stands alone, the caret is at the cause, labels show both sides with the names "
+      "and sizes of "
+      "their axes, and help is given when it is likely right. One run reports up to 20 errors.\n",
+      to);
   for (int i = 0; i < ERR_COUNT; i++)
-    fprintf(to, "\n## %s\n\n**%s.** %s\n", err_code((ErrId)i), err_title((ErrId)i), err_page((ErrId)i));
+    fprintf(to, "\n## %s\n\n**%s.** %s\n", err_code((ErrId)i), err_title((ErrId)i),
+            err_page((ErrId)i));
 }
 
 /* ---- operations ---- */
@@ -71,12 +76,16 @@ static void cell(FILE *to, const char *text) {
 }
 
 void cli_op_markdown(FILE *to) {
-  fputs("# Operations\n\nMade by `mtc help op --markdown` from `frontend/builtins.def` and `ir/ops.def`; a test "
-        "compares.\n\n## Of the language\n\nCalled in the functions of a `.mt` file. Those that are not primitives "
-        "are compositions: derivatives, precision, fusion and recompute see through them.\n\n",
-        to);
+  fputs(
+      "# Operations\n\nMade by `mtc help op --markdown` from `frontend/builtins.def` and "
+      "`ir/ops.def`; a test "
+      "compares.\n\n## Of the language\n\nCalled in the functions of a `.mt` file. Those that are "
+      "not primitives "
+      "are compositions: derivatives, precision, fusion and recompute see through them.\n\n",
+      to);
   builtin_markdown(to);
-  fputs("\n## Primitives of the graph\n\n| name | operands | attributes | |\n|---|---|---|---|\n", to);
+  fputs("\n## Primitives of the graph\n\n| name | operands | attributes | |\n|---|---|---|---|\n",
+        to);
   for (int i = 0; i < COUNT_OF(primitives); i++) {
     const Primitive *p = &primitives[i];
     fprintf(to, "| `%s` | ", p->name);

@@ -1,4 +1,5 @@
-/* cmd_check.c - `mtc check F.mt ..`: parse, elaborate and check every shape; one line a model when all is well. */
+/* cmd_check.c - `mtc check F.mt ..`: parse, elaborate and check every shape; one line a model when
+ * all is well. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,10 @@ static double seconds_now(void) {
 }
 
 static void print_line(Cli *c, const Job *j) {
-  printf("%s: %s%s%s%s, %s parameters", j->path, j->model, j->preset ? "(" : "", j->preset ? j->preset : "",
-         j->preset ? ")" : "", format_count(c->arena, j->params));
-  if (j->trainable != j->params) printf(", %s of them trained", format_count(c->arena, j->trainable));
+  printf("%s: %s%s%s%s, %s parameters", j->path, j->model, j->preset ? "(" : "",
+         j->preset ? j->preset : "", j->preset ? ")" : "", format_count(c->arena, j->params));
+  if (j->trainable != j->params)
+    printf(", %s of them trained", format_count(c->arena, j->trainable));
   if (j->layers > 0) printf(", %d layers", j->layers);
   putchar('\n');
 }
@@ -48,8 +50,8 @@ static json_t *diagnostics_array(const Diags *d) {
 }
 
 static void print_json(const Diags *d, json_t *files) {
-  json_t *o = json_pack("{s:s, s:b, s:o, s:o}", "schema", "mtc.check/1", "ok", d->errors == 0, "files", files,
-                        "diagnostics", diagnostics_array(d));
+  json_t *o = json_pack("{s:s, s:b, s:o, s:o}", "schema", "mtc.check/1", "ok", d->errors == 0,
+                        "files", files, "diagnostics", diagnostics_array(d));
   ensure(o, "json");
   json_dumpf(o, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
   putchar('\n');
@@ -70,7 +72,8 @@ int cmd_check(Cli *c) {
     else if (j && !c->flag.quiet)
       print_line(c, j);
     if (c->flag.time)
-      fprintf(stderr, "time  %-12s %8.2f ms  %s\n", "check", (seconds_now() - start) * 1e3, args.path);
+      fprintf(stderr, "time  %-12s %8.2f ms  %s\n", "check", (seconds_now() - start) * 1e3,
+              args.path);
   }
   bool ok = c->diags->errors == 0;
   if (c->flag.json) {

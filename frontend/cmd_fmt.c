@@ -1,14 +1,15 @@
 /* cmd_fmt.c - `mtc fmt [--check] F.mt ..`: canonical layout, in place and atomically.
  *
- * Before anything is written the result is parsed again: a layout that changed the meaning would be a bug and
- * never reaches the disk. */
+ * Before anything is written the result is parsed again: a layout that changed the meaning would be
+ * a bug and never reaches the disk. */
 #include <errno.h>
 #include <string.h>
 #include "frontend/ast.h"
 #include "frontend/cli.h"
 
 /* The formatted text, or NULL with diagnostics added. */
-static const char *format(Cli *c, const char *path, const char *text, size_t size, size_t *out_size) {
+static const char *format(Cli *c, const char *path, const char *text, size_t size,
+                          size_t *out_size) {
   int before = c->diags->errors;
   File *f = mt_parse_text(c->arena, c->diags, path, text, size);
   if (c->diags->errors > before) return NULL;
@@ -17,7 +18,8 @@ static const char *format(Cli *c, const char *path, const char *text, size_t siz
   File *again = mt_parse_text(c->arena, c->diags, path, out.text, out.len);
   mt_dump(f, &old_tree);
   mt_dump(again, &new_tree);
-  ensure(c->diags->errors == before && !strcmp(old_tree.text, new_tree.text), "fmt changed the meaning of %s", path);
+  ensure(c->diags->errors == before && !strcmp(old_tree.text, new_tree.text),
+         "fmt changed the meaning of %s", path);
   *out_size = out.len;
   return out.text;
 }

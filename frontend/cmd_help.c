@@ -1,5 +1,5 @@
-/* cmd_help.c - `mtc help TOPIC`: a command, a section or setting, an operation or a diagnostic, whatever has that name;
- * and the documents made from the tables. */
+/* cmd_help.c - `mtc help TOPIC`: a command, a section or setting, an operation or a diagnostic,
+ * whatever has that name; and the documents made from the tables. */
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/builtins.h"
@@ -71,8 +71,8 @@ static int unknown_topic(Cli *c, const char *topic) {
   const char *near = nearest_word(topic, names.at, names.n);
   if (!near) near = settings_nearest(topic);
   if (!near) near = builtin_nearest(topic);
-  return cli_usage(c, "no help on `%s`%s%s%s", topic, near ? ": did you mean `" : "", near ? near : "",
-                   near ? "`?" : "");
+  return cli_usage(c, "no help on `%s`%s%s%s", topic, near ? ": did you mean `" : "",
+                   near ? near : "", near ? "`?" : "");
 }
 
 int cmd_help(Cli *c) {

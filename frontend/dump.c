@@ -1,5 +1,5 @@
-/* dump.c - the tree of a .mt file as text without places, for tests: two files mean the same when their dumps are
- * equal. Lisp-like, one item or member a line. */
+/* dump.c - the tree of a .mt file as text without places, for tests: two files mean the same when
+ * their dumps are equal. Lisp-like, one item or member a line. */
 #include <string.h>
 #include "frontend/ast.h"
 
@@ -68,15 +68,17 @@ static void dump_index(const Index *x, Str *s) {
 }
 
 static void dump_expr(const Expr *e, Str *s) {
-  static const char *const heads[] = {"name", "num",   "size",   "string", "bool", "none", "auto", "dtype", "tuple",
-                                      "list", "unary", "binary", "as",     "cond", "call", "index", "field"};
+  static const char *const heads[] = {"name", "num",   "size",  "string", "bool",  "none",
+                                      "auto", "dtype", "tuple", "list",   "unary", "binary",
+                                      "as",   "cond",  "call",  "index",  "field"};
   str_addf(s, "(%s%s", e->parens ? "p:" : "", heads[e->kind]);
   if (e->kind == EX_UNARY || e->kind == EX_BINARY) str_addf(s, " %s", op_text(e->op));
   if (e->text) {
     str_add(s, " ");
     dump_text(e->text, s);
   }
-  if (e->kind == EX_NUM || e->kind == EX_SIZE) str_addf(s, " %.17g%s", e->num, e->is_int ? " int" : "");
+  if (e->kind == EX_NUM || e->kind == EX_SIZE)
+    str_addf(s, " %.17g%s", e->num, e->is_int ? " int" : "");
   const Expr *parts[] = {e->a, e->b, e->c};
   for (int i = 0; i < 3; i++) {
     if (!parts[i]) continue;
@@ -88,7 +90,8 @@ static void dump_expr(const Expr *e, Str *s) {
     dump_expr(e->items.at[i], s);
   }
   for (int i = 0; i < e->args.n; i++) {
-    str_addf(s, " %s%s", e->args.at[i].name ? e->args.at[i].name : "", e->args.at[i].name ? "=" : "");
+    str_addf(s, " %s%s", e->args.at[i].name ? e->args.at[i].name : "",
+             e->args.at[i].name ? "=" : "");
     dump_expr(e->args.at[i].value, s);
   }
   for (int i = 0; i < e->index.n; i++) dump_index(&e->index.at[i], s);
@@ -148,7 +151,8 @@ static void dump_entries(const EntryList *list, Str *s) {
 }
 
 static void dump_members(const MemberList *list, Str *s) {
-  static const char *const heads[] = {"param", "state", "layer", "let", "require", "preset", "if", "fn"};
+  static const char *const heads[] = {"param",   "state",  "layer", "let",
+                                      "require", "preset", "if",    "fn"};
   str_add(s, " {");
   for (int i = 0; i < list->n; i++) {
     const Member *m = list->at[i];
@@ -176,7 +180,8 @@ static void dump_members(const MemberList *list, Str *s) {
 }
 
 static void dump_item(const Item *it, Str *s) {
-  static const char *const heads[] = {"use", "let", "fn", "block", "model", "derive", "section", "bind"};
+  static const char *const heads[] = {"use",   "let",    "fn",      "block",
+                                      "model", "derive", "section", "bind"};
   str_addf(s, "(%s", heads[it->kind]);
   if (it->key.text) {
     str_add(s, " ");
@@ -189,7 +194,8 @@ static void dump_item(const Item *it, Str *s) {
     dump_text(it->name.text, s);
     if (it->kind == IT_USE) dump_names(&it->names, s);
     for (int i = 0; i < it->formals.n; i++) {
-      str_addf(s, " (%s %s", it->formals.at[i].is_layer ? "layer" : "formal", it->formals.at[i].name.text);
+      str_addf(s, " (%s %s", it->formals.at[i].is_layer ? "layer" : "formal",
+               it->formals.at[i].name.text);
       dump_value(it->formals.at[i].value, s);
       str_add(s, ")");
     }

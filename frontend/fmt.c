@@ -1,10 +1,11 @@
 /* fmt.c - the canonical layout of .mt.
  *
- * In: a file that parsed without errors, and its text. Out: the same tokens and comments, two spaces a level, at
- * most 100 columns where the tokens allow it. What the writer decides is kept: which settings share a line, single blank lines,
- * comments. Everything else is decided here, from the tokens alone, so that formatting twice changes nothing:
- * spaces, breaks inside a unit (at the outermost bracket's commas first), and columns that line up in
- * neighbouring layers, parameters and settings. */
+ * In: a file that parsed without errors, and its text. Out: the same tokens and comments, two
+ * spaces a level, at most 100 columns where the tokens allow it. What the writer decides is kept:
+ * which settings share a line, single blank lines, comments. Everything else is decided here, from
+ * the tokens alone, so that formatting twice changes nothing: spaces, breaks inside a unit (at the
+ * outermost bracket's commas first), and columns that line up in neighbouring layers, parameters
+ * and settings. */
 #include "frontend/fmt.h"
 #include <string.h>
 #include "mt.tab.h"
@@ -12,7 +13,7 @@
 enum { WIDTH = 100, INDENT = 2, HANG = 4, FAR = 60 /* brackets beyond it do not set the indent */ };
 
 typedef struct {
-  const char *text;    /* without the comment; "" for a blank line */
+  const char *text; /* without the comment; "" for a blank line */
   int width, indent;
   const char *comment; /* behind it, or NULL */
 } Line;
@@ -20,17 +21,21 @@ typedef struct {
 typedef struct {
   FmtTree *tree;
   Arena *arena;
-  Str line;         /* being written */
-  int indent;       /* of it */
-  VEC(int) hang;    /* column behind each open bracket */
+  Str line;      /* being written */
+  int indent;    /* of it */
+  VEC(int) hang; /* column behind each open bracket */
   const char *comment;
   VEC(Line) lines;
 } Layout;
 
 /* ---- widths and spaces ---- */
 
-static int kind_of(const Layout *l, int i) { return l->tree->tokens.at[i].token.kind; }
-static const FmtToken *token(const Layout *l, int i) { return &l->tree->tokens.at[i]; }
+static int kind_of(const Layout *l, int i) {
+  return l->tree->tokens.at[i].token.kind;
+}
+static const FmtToken *token(const Layout *l, int i) {
+  return &l->tree->tokens.at[i];
+}
 
 static int characters(const char *text, int len) {
   int n = 0;
@@ -77,7 +82,8 @@ static int inline_block_width(const Layout *l, const FmtBlock *b) {
   if (b->units.n == 0) return 2;
   int width = 4;
   for (int i = 0; i < b->units.n; i++)
-    width += flat_width(l, b->units.at[i], b->units.at[i]->first, b->units.at[i]->last) + 2 * (i > 0);
+    width +=
+        flat_width(l, b->units.at[i], b->units.at[i]->first, b->units.at[i]->last) + 2 * (i > 0);
   return width;
 }
 
@@ -96,7 +102,9 @@ static void begin_line(Layout *l, int indent) {
   str_addf(&l->line, "%*s", indent, "");
 }
 
-static int column(const Layout *l) { return l->line.len ? characters(l->line.text, (int)l->line.len) : 0; }
+static int column(const Layout *l) {
+  return l->line.len ? characters(l->line.text, (int)l->line.len) : 0;
+}
 
 static void blank_line(Layout *l) {
   if (l->lines.n > 0 && vec_last(&l->lines).text[0]) end_line(l);
@@ -113,8 +121,9 @@ static int line_before(const FmtTree *t, int token) {
   return t->tokens.at[token - 1].token.loc.line;
 }
 
-/* Comments on lines of their own; `last` is the line in the source that ends before them. Returns the line of the
- * last comment. Blank lines between them are kept, and before the first when `lead_blank`. */
+/* Comments on lines of their own; `last` is the line in the source that ends before them. Returns
+ * the line of the last comment. Blank lines between them are kept, and before the first when
+ * `lead_blank`. */
 static int own_comments(Layout *l, int from, int to, int indent, int last, bool lead_blank) {
   for (int c = from; c < to; c++) {
     int line = l->tree->comments.at[c].loc.line;
@@ -146,8 +155,9 @@ static int hang_column(const Layout *l, int indent) {
   return vec_last(&l->hang);
 }
 
-/* The token before which the line that starts at `from` should end: to + 1 when all fits. `extra` columns follow the
- * last token. Outer brackets break first, commas before operators, the rightmost of equals. */
+/* The token before which the line that starts at `from` should end: to + 1 when all fits. `extra`
+ * columns follow the last token. Outer brackets break first, commas before operators, the rightmost
+ * of equals. */
 static int line_end(const Layout *l, const FmtUnit *u, int from, int to, int extra) {
   int width = column(l), depth = l->hang.n, best = -1, best_key = 0;
   bool over = false;
@@ -173,7 +183,8 @@ static int line_end(const Layout *l, const FmtUnit *u, int from, int to, int ext
 }
 
 /* Tokens from..to, broken into lines where they do not fit. */
-static void put_run(Layout *l, const FmtUnit *u, int from, int to, int indent, int extra, bool first) {
+static void put_run(Layout *l, const FmtUnit *u, int from, int to, int indent, int extra,
+                    bool first) {
   while (from <= to) {
     const FmtToken *k = token(l, from);
     bool comments = from > u->first && k->lead < k->lead_end;
@@ -231,7 +242,8 @@ static void put_block(Layout *l, FmtBlock *b, int indent) {
   end_line(l);
   put_units(l, &b->units, indent + INDENT, false);
   const FmtToken *close = token(l, b->close);
-  own_comments(l, close->lead, close->lead_end, indent + INDENT, line_before(t, b->close), b->units.n > 0);
+  own_comments(l, close->lead, close->lead_end, indent + INDENT, line_before(t, b->close),
+               b->units.n > 0);
   begin_line(l, indent);
   str_add(&l->line, "}");
 }
@@ -262,7 +274,8 @@ static void put_unit(Layout *l, FmtUnit *u, int indent) {
       if (u->pad[p] > 0 && u->pad_at[p] == b->open) str_addf(&l->line, "%*s", u->pad[p], "");
     if (token(l, b->open)->lead < token(l, b->open)->lead_end || l->comment) {
       end_line(l);
-      own_comments(l, token(l, b->open)->lead, token(l, b->open)->lead_end, indent + HANG, 0, false);
+      own_comments(l, token(l, b->open)->lead, token(l, b->open)->lead_end, indent + HANG, 0,
+                   false);
       begin_line(l, indent);
     } else if (b->open > u->first) {
       str_add(&l->line, " ");
@@ -297,13 +310,18 @@ static int align_token(const Layout *l, const FmtUnit *u, int which) {
     case ALIGN_LAYER:
     case ALIGN_ARRAY:
     case ALIGN_SET:
-    case ALIGN_PATTERN: return which == 0 ? depth_zero_token(l, u, '=') : -1;
+    case ALIGN_PATTERN:
+      return which == 0 ? depth_zero_token(l, u, '=') : -1;
     case ALIGN_PARAM:
-    case ALIGN_STATE: return which == 0 ? u->first + 2 : depth_zero_token(l, u, '=');
-    case ALIGN_UPDATE: return which == 0 ? u->first + 1 : -1;
+    case ALIGN_STATE:
+      return which == 0 ? u->first + 2 : depth_zero_token(l, u, '=');
+    case ALIGN_UPDATE:
+      return which == 0 ? u->first + 1 : -1;
     case ALIGN_SECTION:
-    case ALIGN_PRESET: return which == 0 && u->blocks.n ? u->blocks.at[0]->open : -1;
-    default: return -1;
+    case ALIGN_PRESET:
+      return which == 0 && u->blocks.n ? u->blocks.at[0]->open : -1;
+    default:
+      return -1;
   }
 }
 
@@ -329,8 +347,8 @@ static bool blank_before(const Layout *l, const FmtUnit *u) {
   return u->first > 0 && line > line_before(l->tree, u->first) + 1;
 }
 
-/* Runs of one kind of unit without blank lines, comments or blocks of several lines between them; settings may have
- * sections of one line between them. */
+/* Runs of one kind of unit without blank lines, comments or blocks of several lines between them;
+ * settings may have sections of one line between them. */
 static void align_units(Layout *l, FmtUnits *units, int indent) {
   for (int kind = ALIGN_NONE + 1; kind < ALIGN_KINDS; kind++) {
     VEC(FmtUnit *) run = {0};

@@ -1,13 +1,23 @@
-/* fmt.h - what `mtc fmt` lays out: the tokens of a file grouped into units (items, members, statements, settings)
- * and blocks. fmt_tree.c builds it from the tree of the parser, fmt.c turns it into lines. */
+/* fmt.h - what `mtc fmt` lays out: the tokens of a file grouped into units (items, members,
+ * statements, settings) and blocks. fmt_tree.c builds it from the tree of the parser, fmt.c turns
+ * it into lines. */
 #ifndef MTC_FMT_H
 #define MTC_FMT_H
 #include "parse.h"
 
 /* Units whose columns line up when they stand below one another. */
 typedef enum {
-  ALIGN_NONE, ALIGN_LAYER, ALIGN_ARRAY, ALIGN_PARAM, ALIGN_STATE, ALIGN_SET, ALIGN_PATTERN, ALIGN_SECTION,
-  ALIGN_PRESET, ALIGN_UPDATE, ALIGN_KINDS
+  ALIGN_NONE,
+  ALIGN_LAYER,
+  ALIGN_ARRAY,
+  ALIGN_PARAM,
+  ALIGN_STATE,
+  ALIGN_SET,
+  ALIGN_PATTERN,
+  ALIGN_SECTION,
+  ALIGN_PRESET,
+  ALIGN_UPDATE,
+  ALIGN_KINDS
 } AlignKind;
 
 typedef struct FmtUnit FmtUnit;
@@ -16,8 +26,8 @@ typedef VEC(FmtUnit *) FmtUnits;
 typedef struct {
   int open, close; /* tokens of the braces */
   FmtUnits units;
-  bool is_inline;  /* written on one line, and may stay there */
-  bool settings;   /* several units may share a line, two spaces apart */
+  bool is_inline; /* written on one line, and may stay there */
+  bool settings;  /* several units may share a line, two spaces apart */
 } FmtBlock;
 
 struct FmtUnit {

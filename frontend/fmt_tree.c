@@ -1,8 +1,8 @@
-/* fmt_tree.c - groups the tokens of a parsed file into units and blocks for fmt.c, and gives each comment its place
- * between tokens.
+/* fmt_tree.c - groups the tokens of a parsed file into units and blocks for fmt.c, and gives each
+ * comment its place between tokens.
  *
- * Braces only ever hold units, so the tokens alone give the blocks; the parser's tree says where units begin,
- * which tokens begin a type, and which units line up. */
+ * Braces only ever hold units, so the tokens alone give the blocks; the parser's tree says where
+ * units begin, which tokens begin a type, and which units line up. */
 #include "frontend/fmt.h"
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static void mark_type(Builder *b, const TypeExpr *t) {
 static void mark_stmts(Builder *b, const StmtList *list, bool first_is_unit) {
   for (int i = 0; i < list->n; i++) {
     const Stmt *s = list->at[i];
-    if (i > 0 || first_is_unit) mark_unit(b, s->loc, s->kind == ST_UPDATE ? ALIGN_UPDATE : ALIGN_NONE, NULL);
+    if (i > 0 || first_is_unit)
+      mark_unit(b, s->loc, s->kind == ST_UPDATE ? ALIGN_UPDATE : ALIGN_NONE, NULL);
     mark_stmts(b, &s->body, true);
     mark_stmts(b, &s->other, !s->else_if);
   }
@@ -67,11 +68,15 @@ static void mark_entries(Builder *b, const EntryList *list) {
 }
 
 static void mark_members(Builder *b, const MemberList *list) {
-  static const AlignKind aligns[] = {[ME_PARAM] = ALIGN_PARAM, [ME_STATE] = ALIGN_STATE, [ME_LAYER] = ALIGN_LAYER,
-                                     [ME_PRESET] = ALIGN_PRESET, [ME_FN] = ALIGN_NONE};
+  static const AlignKind aligns[] = {[ME_PARAM] = ALIGN_PARAM,
+                                     [ME_STATE] = ALIGN_STATE,
+                                     [ME_LAYER] = ALIGN_LAYER,
+                                     [ME_PRESET] = ALIGN_PRESET,
+                                     [ME_FN] = ALIGN_NONE};
   for (int i = 0; i < list->n; i++) {
     const Member *m = list->at[i];
-    mark_unit(b, m->loc, m->kind == ME_LAYER && m->index.text ? ALIGN_ARRAY : aligns[m->kind], NULL);
+    mark_unit(b, m->loc, m->kind == ME_LAYER && m->index.text ? ALIGN_ARRAY : aligns[m->kind],
+              NULL);
     mark_type(b, m->type);
     mark_entries(b, &m->entries);
     mark_members(b, &m->body);
@@ -114,8 +119,8 @@ static const Mark *mark_at(const Builder *b, int token, bool type) {
 /* ---- tokens and comments ---- */
 
 static bool ends_operand(int kind) {
-  return kind == T_NAME || kind == T_NUMBER || kind == T_SIZE || kind == T_STRING || kind == T_LITERAL ||
-         kind == T_DTYPE || kind == ')' || kind == ']';
+  return kind == T_NAME || kind == T_NUMBER || kind == T_SIZE || kind == T_STRING ||
+         kind == T_LITERAL || kind == T_DTYPE || kind == ')' || kind == ']';
 }
 
 static bool is_operator(int kind) {
@@ -165,7 +170,9 @@ static void read_tokens(FmtTree *t, const char *text) {
   set_roles(t);
 }
 
-static bool before(Loc a, Loc b) { return a.line < b.line || (a.line == b.line && a.col < b.col); }
+static bool before(Loc a, Loc b) {
+  return a.line < b.line || (a.line == b.line && a.col < b.col);
+}
 
 static void place_comments(FmtTree *t, const File *f) {
   for (int i = 0; i < f->comments.n; i++) vec_push(t->arena, &t->comments, f->comments.at[i]);
@@ -188,7 +195,8 @@ static FmtUnit *build_unit(Builder *b, bool nested);
 
 static bool has_comment(const FmtTree *t, int from, int to) {
   for (int i = from; i < to; i++)
-    if (t->tokens.at[i].trail >= 0 || t->tokens.at[i + 1].lead < t->tokens.at[i + 1].lead_end) return true;
+    if (t->tokens.at[i].trail >= 0 || t->tokens.at[i + 1].lead < t->tokens.at[i + 1].lead_end)
+      return true;
   return false;
 }
 
@@ -204,8 +212,8 @@ static FmtBlock *build_block(Builder *b) {
     vec_push(t->arena, &k->units, u);
     int kind = t->tokens.at[u->first].token.kind;
     k->settings &= kind == T_NAME || kind == T_STRING;
-    k->settings &= u->align == ALIGN_SET || u->align == ALIGN_PATTERN || u->align == ALIGN_SECTION ||
-                   t->tokens.at[u->first + 1].token.kind == T_STRING;
+    k->settings &= u->align == ALIGN_SET || u->align == ALIGN_PATTERN ||
+                   u->align == ALIGN_SECTION || t->tokens.at[u->first + 1].token.kind == T_STRING;
     for (int i = 0; i < u->blocks.n; i++) k->is_inline &= u->blocks.at[i]->is_inline;
   }
   k->close = b->at++;

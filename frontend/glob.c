@@ -1,14 +1,16 @@
 /* glob.c - selectors: does "h[*].attn.{q,v}" or "op:softmax" mean this path?
  *
- * A path is written with dots, indices included: h.3.attn.q.w. In a selector `*` is any run of characters, dots
- * included; `[*]` any index and `[3]` or `[0..3]` these indices of a layer array; `{a,b}` alternatives; a comma
- * outside braces separates whole selectors; `op:NAME` tests the tag of the composition instead of the path. */
+ * A path is written with dots, indices included: h.3.attn.q.w. In a selector `*` is any run of
+ * characters, dots included; `[*]` any index and `[3]` or `[0..3]` these indices of a layer array;
+ * `{a,b}` alternatives; a comma outside braces separates whole selectors; `op:NAME` tests the tag
+ * of the composition instead of the path. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/job.h"
 
-/* "[*]", "[3]" or "[0..4]" at p against ".3" at s: bytes of s used, 0 = no match; *past is set behind the "]". */
+/* "[*]", "[3]" or "[0..4]" at p against ".3" at s: bytes of s used, 0 = no match; *past is set
+ * behind the "]". */
 static size_t match_index(const char *p, const char *s, const char **past) {
   const char *end = strchr(p, ']');
   if (!end || s[0] != '.' || !isdigit((unsigned char)s[1])) return 0;
@@ -28,8 +30,8 @@ static size_t match_index(const char *p, const char *s, const char **past) {
   return after == end && index >= from && index < to ? (size_t)(rest - s) : 0;
 }
 
-/* A selector without braces. Only the last `*` ever needs to give way: what stands between two stars matches best
- * where it matches first. */
+/* A selector without braces. Only the last `*` ever needs to give way: what stands between two
+ * stars matches best where it matches first. */
 static bool match_flat(const char *p, const char *s) {
   const char *star = NULL, *retry = NULL;
   for (;;) {

@@ -1,4 +1,5 @@
-/* main.c - the compiler's program: parse the command line, run the command, report what it collected. */
+/* main.c - the compiler's program: parse the command line, run the command, report what it
+ * collected. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

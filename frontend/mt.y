@@ -1,8 +1,8 @@
 /* mt.y - the grammar of .mt (docs/language.md): tokens in, the tree of ast.h out.
  *
- * LALR(1) without conflicts and blind to newlines: a statement never starts with `(`, `[` or `-`. Errors are
- * reported by parse_error.c; `error` at the level of items, members, statements, entries and wraps, with
- * parse_sync, finds the next unit, so that one run reports many errors. */
+ * LALR(1) without conflicts and blind to newlines: a statement never starts with `(`, `[` or `-`.
+ * Errors are reported by parse_error.c; `error` at the level of items, members, statements, entries
+ * and wraps, with parse_sync, finds the next unit, so that one run reports many errors. */
 %define api.pure full
 %define api.prefix {mt_yy}
 %define api.token.prefix {T_}
@@ -62,7 +62,8 @@ static Member *member_new(Parse *p, MemberKind kind, Loc loc, Name name, Expr *v
   m->kind = kind, m->loc = loc, m->name = name, m->value = value;
   return m;
 }
-static Member *layer_new(Parse *p, Loc loc, Name name, Name index, Expr *from, Expr *to, Expr *value) {
+static Member *layer_new(Parse *p, Loc loc, Name name, Name index, Expr *from, Expr *to,
+                         Expr *value) {
   Member *m = member_new(p, ME_LAYER, loc, name, value);
   m->index = index, m->from = from, m->to = to;
   return m;
@@ -512,7 +513,8 @@ index:
 /* Called with "memory exhausted" only, which is the depth limit: arenas never fail. */
 static void mt_yyerror(const Loc *at, Parse *p, const char *message) {
   (void)message;
-  Diag *g = diag_error(p->diags, E_SYNTAX, *at, "nested too deeply (limit is %d levels)", YYMAXDEPTH);
+  Diag *g =
+      diag_error(p->diags, E_SYNTAX, *at, "nested too deeply (limit is %d levels)", YYMAXDEPTH);
   diag_help(p->diags, g, "split it with `let` or into blocks");
   p->fatal = true;
 }

@@ -1,8 +1,9 @@
-/* parse.c - entry points of the parser, the token stream between scanner and grammar, and the builders of
- * expressions.
+/* parse.c - entry points of the parser, the token stream between scanner and grammar, and the
+ * builders of expressions.
  *
- * In: the bytes of a .mt file. Out: a File (ast.h) and diagnostics. Any bytes are safe: nesting is bounded (by
- * YYMAXDEPTH in mt.y and MAX_EXPR_DEPTH here), so that everything that walks a tree may recurse. */
+ * In: the bytes of a .mt file. Out: a File (ast.h) and diagnostics. Any bytes are safe: nesting is
+ * bounded (by YYMAXDEPTH in mt.y and MAX_EXPR_DEPTH here), so that everything that walks a tree may
+ * recurse. */
 #include "frontend/parse.h"
 #include <errno.h>
 #include <math.h>
@@ -11,7 +12,7 @@
 #include "mt.tab.h"
 
 enum {
-  MAX_EXPR_DEPTH = 256,    /* operators and calls inside one another */
+  MAX_EXPR_DEPTH = 256,     /* operators and calls inside one another */
   MAX_FILE_BYTES = 16 << 20 /* a model is some kilobytes; a weights file given by mistake is not */
 };
 
@@ -26,8 +27,9 @@ static Token scan(Parse *p) {
   return t;
 }
 
-/* Keeps the stack of open brackets in step with the grammar; called once the token was used, so that a message
- * about a closer still sees what is open. A closer that fits nothing changes nothing. */
+/* Keeps the stack of open brackets in step with the grammar; called once the token was used, so
+ * that a message about a closer still sees what is open. A closer that fits nothing changes
+ * nothing. */
 static void track_brackets(Parse *p, const Token *t) {
   if (t->kind == '(' || t->kind == '[' || t->kind == '{') {
     Bracket b = {t->kind, t->loc, p->indent, p->before.kind};
@@ -67,23 +69,30 @@ static bool starts_unit(int kind, Level level) {
     case T_USE:
     case T_BLOCK:
     case T_MODEL:
-    case T_FN: return true;
+    case T_FN:
+      return true;
     case T_PARAM:
     case T_STATE:
     case T_LAYER:
     case T_REQUIRE:
-    case T_PRESET: return level == LEVEL_MEMBER || level == LEVEL_STMT;
-    case T_LET: return level == LEVEL_ITEM || level == LEVEL_MEMBER || level == LEVEL_STMT;
-    case T_IF: return level == LEVEL_MEMBER || level == LEVEL_STMT;
+    case T_PRESET:
+      return level == LEVEL_MEMBER || level == LEVEL_STMT;
+    case T_LET:
+      return level == LEVEL_ITEM || level == LEVEL_MEMBER || level == LEVEL_STMT;
+    case T_IF:
+      return level == LEVEL_MEMBER || level == LEVEL_STMT;
     case T_FOR:
-    case T_RETURN: return level == LEVEL_STMT;
-    case T_WRAP: return level == LEVEL_WRAP;
-    default: return false;
+    case T_RETURN:
+      return level == LEVEL_STMT;
+    case T_WRAP:
+      return level == LEVEL_WRAP;
+    default:
+      return false;
   }
 }
 
-/* How many open blocks end before a unit that starts at this column, by the indentation of the lines that
- * opened them; all of them for what stands at the top level only. */
+/* How many open blocks end before a unit that starts at this column, by the indentation of the
+ * lines that opened them; all of them for what stands at the top level only. */
 static int blocks_ended_by(const Parse *p, const Token *t, Level level) {
   bool top = t->kind == T_USE || t->kind == T_BLOCK || t->kind == T_MODEL || t->kind == T_END;
   bool member = t->kind == T_FN || (starts_unit(t->kind, LEVEL_MEMBER) && t->kind != T_IF);
@@ -132,7 +141,9 @@ void parse_sync(Parse *p, Level level, Loc start) {
 
 /* ---- builders ---- */
 
-static int depth_of(const Expr *e) { return e ? e->depth + 1 : 0; }
+static int depth_of(const Expr *e) {
+  return e ? e->depth + 1 : 0;
+}
 
 static void set_depth(Parse *p, Expr *e, int depth) {
   if (depth > e->depth) e->depth = depth;
@@ -225,7 +236,8 @@ TypeExpr *parse_type(Parse *p, Loc loc, const char *dtype, ExprList *dims) {
   if (!ok) {
     Loc at = loc;
     at.len = (int)strlen(dtype);
-    Diag *g = diag_error(p->diags, E_SYNTAX, at, "`%s` is a format of storage, not a type of values", dtype);
+    Diag *g = diag_error(p->diags, E_SYNTAX, at,
+                         "`%s` is a format of storage, not a type of values", dtype);
     diag_note(p->diags, g, "values are f32, bf16, f16, i32 or bool");
     t->dtype = -1;
   }
@@ -239,7 +251,8 @@ TypeExpr *parse_type(Parse *p, Loc loc, const char *dtype, ExprList *dims) {
 void parse_version(Parse *p, Loc loc, const char *text) {
   p->file->version = atoi(text);
   if (!strcmp(text, "1")) return;
-  Diag *g = diag_error(p->diags, E_SYNTAX, loc, "this mtc reads version 1 of the language, not %s", text);
+  Diag *g =
+      diag_error(p->diags, E_SYNTAX, loc, "this mtc reads version 1 of the language, not %s", text);
   diag_help(p->diags, g, "write `mt 1`");
 }
 
@@ -282,7 +295,8 @@ File *mt_parse_text(Arena *a, Diags *d, const char *path, const char *text, size
   f->version = 1;
   f->source = diag_add_source(d, path, text, size);
   if (size > MAX_FILE_BYTES) {
-    diag_error(d, E_FILE, (Loc){f->source, 1, 1, 0}, "`%s` is no model: it has more than 16 MiB", path);
+    diag_error(d, E_FILE, (Loc){f->source, 1, 1, 0}, "`%s` is no model: it has more than 16 MiB",
+               path);
     return f;
   }
   Parse p = {.arena = a, .diags = d, .file = f, .source = f->source, .line = 1, .col = 1};
@@ -298,7 +312,6 @@ File *mt_parse_file(Arena *a, Diags *d, const char *path) {
   char *text = read_file(a, path, &size);
   if (text) return mt_parse_text(a, d, path, text, size);
   Diag *g = diag_error(d, E_FILE, NO_LOC, "cannot read `%s`: %s", path, strerror(errno));
-  if (errno == ENOENT && !str_ends(path, ".mt"))
-    diag_help(d, g, "models end in `.mt`");
+  if (errno == ENOENT && !str_ends(path, ".mt")) diag_help(d, g, "models end in `.mt`");
   return NULL;
 }

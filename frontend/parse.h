@@ -1,8 +1,10 @@
-/* parse.h - what the scanner (mt.l), the grammar (mt.y), parse.c and parse_error.c share; nobody else includes it.
+/* parse.h - what the scanner (mt.l), the grammar (mt.y), parse.c and parse_error.c share; nobody
+ * else includes it.
  *
- * The grammar pulls tokens through parse_lex, which stands between it and the scanner: it keeps the stack of open
- * brackets for messages and, after an error, skips to a place where a new unit (item, member, statement,
- * entry) begins, judged by line starts and indentation - the grammar itself is blind to newlines. */
+ * The grammar pulls tokens through parse_lex, which stands between it and the scanner: it keeps the
+ * stack of open brackets for messages and, after an error, skips to a place where a new unit (item,
+ * member, statement, entry) begins, judged by line starts and indentation - the grammar itself is
+ * blind to newlines. */
 #ifndef MTC_PARSE_H
 #define MTC_PARSE_H
 #include "ast.h"
@@ -14,7 +16,7 @@ typedef struct {
 } Token;
 
 typedef struct {
-  int kind;   /* '(', '[' or '{' */
+  int kind; /* '(', '[' or '{' */
   Loc loc;
   int indent; /* column of the first token on its line */
   int before; /* kind of the token before it */
@@ -43,19 +45,19 @@ typedef struct Parse {
   int indent;    /* column of the first token on this line, 0 = none yet */
   /* between scanner and grammar */
   Token now, before, before2; /* the last token delivered and the ones before it */
-  union MT_YYSTYPE *value;   /* of `now` */
+  union MT_YYSTYPE *value;    /* of `now` */
   VEC(Bracket) open;
-  bool held;                 /* `now` is delivered once more */
-  int closers;               /* '}' to deliver before it, for blocks that were never closed */
+  bool held;                     /* `now` is delivered once more */
+  int closers;                   /* '}' to deliver before it, for blocks that were never closed */
   int stopped_line, stopped_col; /* where the last recovery stopped: the next must get past it */
-  bool skipping;             /* in recovery: bad text is not worth a message */
-  bool fatal;                /* no use going on: the rest reads as the end of the file */
+  bool skipping;                 /* in recovery: bad text is not worth a message */
+  bool fatal;                    /* no use going on: the rest reads as the end of the file */
 } Parse;
 
 /* parse.c */
 int parse_lex(union MT_YYSTYPE *value, Loc *loc, Parse *p);
-/* Skips to the next unit behind a syntax error in a unit that began at `start`; the grammar must then drop its
- * lookahead, which is delivered again where it still matters. */
+/* Skips to the next unit behind a syntax error in a unit that began at `start`; the grammar must
+ * then drop its lookahead, which is delivered again where it still matters. */
 void parse_sync(Parse *p, Level level, Loc start);
 Expr *parse_expr(Parse *p, ExprKind kind, Loc loc, Loc op_loc, int op, Expr *a, Expr *b, Expr *c);
 Expr *parse_expr_done(Parse *p, Expr *e); /* sets depth from the lists of e */

@@ -1,8 +1,8 @@
 /* parse_error.c - the wording of syntax errors.
  *
- * In: what the grammar would have accepted (spellings of its symbols), what it found, and the open brackets. Out:
- * one diagnostic in the user's terms: sets of tokens are named by what they begin ("an expression"), and the
- * bracket that is still open gets a label. */
+ * In: what the grammar would have accepted (spellings of its symbols), what it found, and the open
+ * brackets. Out: one diagnostic in the user's terms: sets of tokens are named by what they begin
+ * ("an expression"), and the bracket that is still open gets a label. */
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/parse.h"
@@ -17,11 +17,11 @@ typedef enum {
 } Role;
 
 static Role role_of(const char *name) {
-  static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "'@'", "'<'", "'>'", "**",
-                                          "==",  "!=",  "<=",  ">=",  "and", "or",  "as",  "'?'", "'('",
-                                          "'['", "'.'"};
-  static const char *const units[] = {"use",   "block", "model",   "fn",     "param", "state", "layer",
-                                      "let",   "require", "preset", "if",    "for",   "return", "wrap"};
+  static const char *const operators[] = {"'+'", "'-'", "'*'", "'/'", "'%'", "'@'", "'<'",
+                                          "'>'", "**",  "==",  "!=",  "<=",  ">=",  "and",
+                                          "or",  "as",  "'?'", "'('", "'['", "'.'"};
+  static const char *const units[] = {"use", "block",   "model",  "fn", "param", "state",  "layer",
+                                      "let", "require", "preset", "if", "for",   "return", "wrap"};
   static const char *const exprs[] = {"number", "size", "literal", "dtype", "not"};
   for (int i = 0; i < COUNT_OF(operators); i++)
     if (!strcmp(name, operators[i])) return R_OPERATOR;
@@ -40,9 +40,12 @@ static bool has(const char *const *names, int n, const char *name) {
 
 /* "'+'" -> "`+`"; "name" -> "a name"; ".." -> "`..`" */
 static const char *spell(Arena *a, const char *name) {
-  static const char *const kinds[][2] = {{"name", "a name"},       {"number", "a number"},
-                                         {"size", "a size"},       {"string", "a string"},
-                                         {"literal", "a literal"}, {"dtype", "a dtype"},
+  static const char *const kinds[][2] = {{"name", "a name"},
+                                         {"number", "a number"},
+                                         {"size", "a size"},
+                                         {"string", "a string"},
+                                         {"literal", "a literal"},
+                                         {"dtype", "a dtype"},
                                          {"end of file", "the end of the file"}};
   for (int i = 0; i < COUNT_OF(kinds); i++)
     if (!strcmp(name, kinds[i][0])) return kinds[i][1];
@@ -65,8 +68,8 @@ static void add_once(Arena *a, Words *w, const char *word) {
   if (!has(w->at, w->n, word)) vec_push(a, w, word);
 }
 
-/* Reduces the expected symbols to a few words, separators first. after: the symbols allow going on with an
- * expression. */
+/* Reduces the expected symbols to a few words, separators first. after: the symbols allow going on
+ * with an expression. */
 static Words expected_words(Parse *p, const char *const *e, int n, bool *after) {
   Words w = {0};
   Arena *a = p->arena;
@@ -124,7 +127,8 @@ static const char *found_words(Parse *p, Loc at, const char *found) {
 static const char *context_words(Parse *p, bool after, bool begins_unit) {
   const Bracket *b = p->open.n ? &vec_last(&p->open) : NULL;
   if (!after) {
-    if (begins_unit || p->before.kind <= 0 || p->before.kind == '}' || p->before.kind == '{') return "";
+    if (begins_unit || p->before.kind <= 0 || p->before.kind == '}' || p->before.kind == '{')
+      return "";
     return arena_printf(p->arena, " after `%s`", token_text(p, p->before.loc));
   }
   bool attached = b && (b->before == T_NAME || b->before == ')' || b->before == ']');
@@ -133,30 +137,36 @@ static const char *context_words(Parse *p, bool after, bool begins_unit) {
   return " after this expression";
 }
 
-/* A statement that was left incomplete swallows the name that begins the next line; the error then shows at the
- * `=` behind it. Reported where something is missing instead. */
+/* A statement that was left incomplete swallows the name that begins the next line; the error then
+ * shows at the `=` behind it. Reported where something is missing instead. */
 static bool report_incomplete(Parse *p, bool after) {
   int k = p->before2.kind;
   bool set = p->now.kind == '=' || p->now.kind == T_SET;
   bool wants = (k > 0 && k < 256 && strchr("+-*/%@<>=(,?:[", k)) || (k >= T_SET && k <= T_GE) ||
                k == T_AND || k == T_OR || k == T_NOT;
   if (!set || !after || !p->before.first || p->before.kind != T_NAME || !wants) return false;
-  diag_error(p->diags, E_SYNTAX, p->before2.loc, "expected an expression after `%s`, found a new line",
-             token_text(p, p->before2.loc));
+  diag_error(p->diags, E_SYNTAX, p->before2.loc,
+             "expected an expression after `%s`, found a new line", token_text(p, p->before2.loc));
   return true;
 }
 
-static bool is_keyword(int kind) { return kind >= T_MT && kind <= T_NOT; }
+static bool is_keyword(int kind) {
+  return kind >= T_MT && kind <= T_NOT;
+}
 
 /* One suggestion where the cause is nearly certain. */
 static void add_help(Parse *p, Diag *g, const char *const *e, int n, bool after) {
   static const struct {
     const char *word, *help;
   } habits[] = {
-      {"elif", "write `else if`"},       {"elseif", "write `else if`"},
-      {"def", "functions begin with `fn`"}, {"func", "functions begin with `fn`"},
-      {"class", "write `block` or `model`"}, {"import", "write `use \"FILE.mt\" (A, B)`"},
-      {"from", "write `use \"FILE.mt\" (A, B)`"}, {"while", "loops are static: `for x in LAYERS`"},
+      {"elif", "write `else if`"},
+      {"elseif", "write `else if`"},
+      {"def", "functions begin with `fn`"},
+      {"func", "functions begin with `fn`"},
+      {"class", "write `block` or `model`"},
+      {"import", "write `use \"FILE.mt\" (A, B)`"},
+      {"from", "write `use \"FILE.mt\" (A, B)`"},
+      {"while", "loops are static: `for x in LAYERS`"},
   };
   const Token *last[] = {&p->now, &p->before, &p->before2};
   for (int k = 0; k < COUNT_OF(last) && !g->help; k++)
@@ -166,7 +176,8 @@ static void add_help(Parse *p, Diag *g, const char *const *e, int n, bool after)
   if (!g->help && is_keyword(p->now.kind) && has(e, n, "name") && !unit_words(e, n) && !after)
     diag_help(p->diags, g, "keywords of the language cannot be names");
   if (!g->help && p->now.kind == '=' && after && p->open.n && vec_last(&p->open).kind == '{')
-    diag_help(p->diags, g, "compare with `==`; a value is set by `name = ..` at the start of a statement");
+    diag_help(p->diags, g,
+              "compare with `==`; a value is set by `name = ..` at the start of a statement");
 }
 
 void parse_unexpected(Parse *p, Loc at, const char *found, const char *const *expected, int n) {
@@ -220,12 +231,14 @@ void parse_bad_text(Parse *p, Loc at, const char *text, size_t len) {
     Diag *g = diag_error(p->diags, E_SYNTAX, at, "this string has no end on its line");
     diag_help(p->diags, g, "close it with `\"`");
   } else if (c >= '0' && c <= '9') {
-    Diag *g = diag_error(p->diags, E_SYNTAX, at, "`%.*s` is no number", len < 40 ? (int)len : 40, text);
+    Diag *g =
+        diag_error(p->diags, E_SYNTAX, at, "`%.*s` is no number", len < 40 ? (int)len : 40, text);
     diag_note(p->diags, g, "numbers: 12, 1_000_000, 1.5, 1e-4; sizes: 24G, 1.5GiB, 500MB");
   } else if (c < 0x20 || c == 0x7f) {
     diag_error(p->diags, E_SYNTAX, at, "byte 0x%02x is not text", c);
   } else if (c >= 0x80) {
-    diag_error(p->diags, E_SYNTAX, at, "only comments and strings may hold characters beyond ASCII");
+    diag_error(p->diags, E_SYNTAX, at,
+               "only comments and strings may hold characters beyond ASCII");
   } else {
     diag_error(p->diags, E_SYNTAX, at, "`%c` is not part of the language", c);
   }

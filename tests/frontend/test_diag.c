@@ -1,8 +1,9 @@
-/* Every file of tests/diag gives exactly the diagnostics that its comments announce, at the places they name:
+/* Every file of tests/diag gives exactly the diagnostics that its comments announce, at the places
+ * they name:
  *
- *   # expect error[E0203] 36:20 inner dimensions of `@` differ     (the words must occur in the message)
- *   # expect warning[W0412] 54:15
- *   # preset NAME | # dim NAME=N | # set KEY=VALUE                 (as on the command line)
+ *   # expect error[E0203] 36:20 inner dimensions of `@` differ     (the words must occur in the
+ * message) # expect warning[W0412] 54:15 # preset NAME | # dim NAME=N | # set KEY=VALUE (as on the
+ * command line)
  *
  * and every code that a .mt file alone can cause occurs in one of them. */
 #include <dirent.h>
@@ -44,7 +45,8 @@ static void read_comments(Arena *a, char *text, Expects *expects, JobArgs *args)
     char severity[16], code[8];
     Expect x = {0};
     int used = 0;
-    if (sscanf(line, "# expect %15[a-z][%5[A-Z0-9]] %d:%d%n", severity, code, &x.line, &x.col, &used) == 4) {
+    if (sscanf(line, "# expect %15[a-z][%5[A-Z0-9]] %d:%d%n", severity, code, &x.line, &x.col,
+               &used) == 4) {
       strcpy(x.code, code);
       assert_string_equal(severity, code[0] == 'W' ? "warning" : "error");
       x.words = line + used + strspn(line + used, " ");
@@ -75,8 +77,8 @@ static int compare(const Diags *d, const Expects *expects, const char *path) {
       x->met |= found;
     }
     if (found) continue;
-    print_error("%s: unexpected %s at %d:%d: %s\n", path, err_code(g->id), g->primary.loc.line, g->primary.loc.col,
-                g->message);
+    print_error("%s: unexpected %s at %d:%d: %s\n", path, err_code(g->id), g->primary.loc.line,
+                g->primary.loc.col, g->message);
     bad++;
   }
   for (int k = 0; k < expects->n; k++) {
@@ -108,7 +110,9 @@ static int check_file(const char *path) {
   return bad;
 }
 
-static int is_model(const struct dirent *e) { return str_ends(e->d_name, ".mt"); }
+static int is_model(const struct dirent *e) {
+  return str_ends(e->d_name, ".mt");
+}
 
 static void files_say_what_they_announce(void **state) {
   (void)state;

@@ -1,4 +1,5 @@
-/* The formatter: the tree stays, comments stay, a second run changes nothing, and the examples are as it writes. */
+/* The formatter: the tree stays, comments stay, a second run changes nothing, and the examples are
+ * as it writes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +39,8 @@ static void expect(const char *text, const char *want) {
 
 static void examples_are_canonical(void **state) {
   (void)state;
-  static const char *const files[] = {"bert_cls", "char", "gpt2", "llama", "llama_lora", "resnet50", "t5", "std/nn"};
+  static const char *const files[] = {"bert_cls",   "char",     "gpt2", "llama",
+                                      "llama_lora", "resnet50", "t5",   "std/nn"};
   for (int i = 0; i < COUNT_OF(files); i++) {
     Arena *a = arena_new();
     size_t size;
@@ -80,17 +82,19 @@ static void spaces(void **state) {
   expect("let k=-3**-j*(a+b)", "let k = -3 ** -j * (a + b)\n");
   expect("fn f(x[B,..],y=none)->[B],f32{return -x[:,0,*,..,1:n],c?a:b}",
          "fn f(x [B, ..], y = none) -> [B], f32 { return -x[:, 0, *, .., 1:n], c ? a : b }\n");
-  expect("model D=M ( V=3 ) {wrap \"a\",\"b\"with L(x)}", "model D = M(V = 3) { wrap \"a\", \"b\" with L(x) }\n");
+  expect("model D=M ( V=3 ) {wrap \"a\",\"b\"with L(x)}",
+         "model D = M(V = 3) { wrap \"a\", \"b\" with L(x) }\n");
   expect("use \"a\"(A,B)", "use \"a\" (A, B)\n");
   expect("block B(base:layer){}", "block B(base : layer) {}\n");
 }
 
 static void columns_line_up(void **state) {
   (void)state;
-  expect("block B(D) {\n layer a = A(D)\n layer long[3] = A(D)\n\n layer b = A(D)\n"
-         " state mean [D] = zeros\n state v [D, D] = ones\n}",
-         "block B(D) {\n  layer a       = A(D)\n  layer long[3] = A(D)\n\n  layer b = A(D)\n"
-         "  state mean [D]    = zeros\n  state v    [D, D] = ones\n}\n");
+  expect(
+      "block B(D) {\n layer a = A(D)\n layer long[3] = A(D)\n\n layer b = A(D)\n"
+      " state mean [D] = zeros\n state v [D, D] = ones\n}",
+      "block B(D) {\n  layer a       = A(D)\n  layer long[3] = A(D)\n\n  layer b = A(D)\n"
+      "  state mean [D]    = zeros\n  state v    [D, D] = ones\n}\n");
   expect("train {\n a=1\n dims{T=1 B=auto}\n long=2\n eval{every=1}\n checkpoint{every=2}\n}",
          "train {\n  a    = 1\n  dims { T = 1  B = auto }\n  long = 2\n  eval       { every = 1 }\n"
          "  checkpoint { every = 2 }\n}\n");
@@ -100,10 +104,14 @@ static void columns_line_up(void **state) {
 
 static void comments_stay(void **state) {
   (void)state;
-  expect("#one\n\n\n\n# two\nmt 1 # three\ntrain { # four\n a=1\n # five\n\n b=2 # six\n # seven\n}\n# eight\n",
-         "# one\n\n# two\nmt 1  # three\n\ntrain {  # four\n  a = 1\n  # five\n\n  b = 2  # six\n  # seven\n}\n"
-         "# eight\n");
-  expect("let x = f(a, # why\n b,\n # own\n c)", "let x = f(a,  # why\n          b,\n          # own\n          c)\n");
+  expect(
+      "#one\n\n\n\n# two\nmt 1 # three\ntrain { # four\n a=1\n # five\n\n b=2 # six\n # "
+      "seven\n}\n# eight\n",
+      "# one\n\n# two\nmt 1  # three\n\ntrain {  # four\n  a = 1\n  # five\n\n  b = 2  # six\n  # "
+      "seven\n}\n"
+      "# eight\n");
+  expect("let x = f(a, # why\n b,\n # own\n c)",
+         "let x = f(a,  # why\n          b,\n          # own\n          c)\n");
   expect("fn f() {\n if a { x=1 } # c\n # d\n else { y=2 }\n}",
          "fn f() {\n  if a { x = 1 }  # c\n  # d\n  else { y = 2 }\n}\n");
   expect("# only a comment", "# only a comment\n");
@@ -112,23 +120,32 @@ static void comments_stay(void **state) {
 
 static void long_lines_break_at_the_outermost_bracket(void **state) {
   (void)state;
-  expect("fn f() { return g(aaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbbbbbb, ccccccccccccccc), dddddddddddddddddddd, "
-         "eeeeeeeeeeee) }",
-         "fn f() {\n"
-         "  return g(aaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbbbbbb, ccccccccccccccc), dddddddddddddddddddd,\n"
-         "           eeeeeeeeeeee)\n"
-         "}\n");
-  expect("let x = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
-         "cccccccccccccccccccccccccc",
-         "let x = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"
-         "    + cccccccccccccccccccccccccc\n");
+  expect(
+      "fn f() { return g(aaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbbbbbb, ccccccccccccccc), "
+      "dddddddddddddddddddd, "
+      "eeeeeeeeeeee) }",
+      "fn f() {\n"
+      "  return g(aaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbbbbbb, ccccccccccccccc), "
+      "dddddddddddddddddddd,\n"
+      "           eeeeeeeeeeee)\n"
+      "}\n");
+  expect(
+      "let x = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + "
+      "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
+      "cccccccccccccccccccccccccc",
+      "let x = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + "
+      "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"
+      "    + cccccccccccccccccccccccccc\n");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(examples_are_canonical), cmocka_unit_test(examples_survive_any_layout),
-      cmocka_unit_test(spaces),                 cmocka_unit_test(columns_line_up),
-      cmocka_unit_test(comments_stay),          cmocka_unit_test(long_lines_break_at_the_outermost_bracket),
+      cmocka_unit_test(examples_are_canonical),
+      cmocka_unit_test(examples_survive_any_layout),
+      cmocka_unit_test(spaces),
+      cmocka_unit_test(columns_line_up),
+      cmocka_unit_test(comments_stay),
+      cmocka_unit_test(long_lines_break_at_the_outermost_bracket),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,9 @@
 #include <cmocka.h>
 #include "frontend/job.h"
 
-static bool is(const char *pattern, const char *path) { return selector_match(pattern, path, NULL); }
+static bool is(const char *pattern, const char *path) {
+  return selector_match(pattern, path, NULL);
+}
 
 static void literal_paths(void **state) {
   (void)state;

@@ -21,7 +21,9 @@ static Parsed parse_n(const char *text, size_t n) {
   assert_non_null(p.file);
   return p;
 }
-static Parsed parse(const char *text) { return parse_n(text, strlen(text)); }
+static Parsed parse(const char *text) {
+  return parse_n(text, strlen(text));
+}
 
 static Parsed parse_ok(const char *text) {
   Parsed p = parse(text);
@@ -57,8 +59,8 @@ static void examples_parse(void **state) {
   static const struct {
     const char *path;
     int items;
-  } files[] = {{"bert_cls", 7}, {"char", 5}, {"gpt2", 7}, {"llama", 10}, {"llama_lora", 6}, {"resnet50", 7},
-               {"t5", 10}, {"std/nn", 7}};
+  } files[] = {{"bert_cls", 7},   {"char", 5},     {"gpt2", 7}, {"llama", 10},
+               {"llama_lora", 6}, {"resnet50", 7}, {"t5", 10},  {"std/nn", 7}};
   for (int i = 0; i < COUNT_OF(files); i++) {
     Arena *a = arena_new();
     Diags *d = diags_new(a);
@@ -87,8 +89,9 @@ static void precedence(void **state) {
   expect_tree("a - b - c", "(binary - (binary - (name \"a\") (name \"b\")) (name \"c\"))");
   expect_tree("-a ** -b", "(unary - (binary ** (name \"a\") (unary - (name \"b\"))))");
   expect_tree("a ** b ** c", "(binary ** (name \"a\") (binary ** (name \"b\") (name \"c\")))");
-  expect_tree("y + b as [1, C]",
-              "(binary + (name \"y\") (as (name \"b\") (type float of (num \"1\" 1 int) (name \"C\"))))");
+  expect_tree(
+      "y + b as [1, C]",
+      "(binary + (name \"y\") (as (name \"b\") (type float of (num \"1\" 1 int) (name \"C\"))))");
   expect_tree("not a == b and c",
               "(binary and (unary not (binary == (name \"a\") (name \"b\"))) (name \"c\"))");
   expect_tree("a or b and c", "(binary or (name \"a\") (binary and (name \"b\") (name \"c\")))");
@@ -97,7 +100,8 @@ static void precedence(void **state) {
   expect_tree("x @ w.T", "(binary @ (name \"x\") (field \"T\" (name \"w\")))");
   expect_tree("(a, b)", "(tuple (name \"a\") (name \"b\"))");
   expect_tree("(a)", "(p:name \"a\")");
-  expect_tree("f(x)(y, k = 2)", "(call (call (name \"f\") (name \"x\")) (name \"y\") k=(num \"2\" 2 int))");
+  expect_tree("f(x)(y, k = 2)",
+              "(call (call (name \"f\") (name \"x\")) (name \"y\") k=(num \"2\" 2 int))");
 }
 
 static void literals(void **state) {
@@ -109,8 +113,9 @@ static void literals(void **state) {
   expect_tree("\"a\\\"b\\\\\\n\"", "(string \"a\\\"b\\\\\\n\")");
   expect_tree("[true, none, auto]", "(list (bool \"true\") (none \"none\") (auto \"auto\"))");
   expect_tree("u16", "(dtype \"u16\")");
-  expect_tree("x[:, 0, .., *, 1:n]",
-              "(index (name \"x\") : (num \"0\" 0 int) .. * (range (num \"1\" 1 int) (name \"n\")))");
+  expect_tree(
+      "x[:, 0, .., *, 1:n]",
+      "(index (name \"x\") : (num \"0\" 0 int) .. * (range (num \"1\" 1 int) (name \"n\")))");
 }
 
 static void places_count_bytes(void **state) {
@@ -138,21 +143,26 @@ static void names_are_interned(void **state) {
 
 static void messages(void **state) {
   (void)state;
-  expect_error("let x = f(a, D D)", 1, 16, "expected `,` or `)` after this argument, found name `D`");
+  expect_error("let x = f(a, D D)", 1, 16,
+               "expected `,` or `)` after this argument, found name `D`");
   expect_error("use std", 1, 5, "expected a string after `use`, found name `std`");
   expect_error("train { steps 5 }", 1, 15, "expected `=` or `{` after `steps`, found number `5`");
-  expect_error("block A() { layer state = B() }", 1, 19, "expected a name after `layer`, found keyword `state`");
+  expect_error("block A() { layer state = B() }", 1, 19,
+               "expected a name after `layer`, found keyword `state`");
   expect_error("block A() { param w [D D] }", 1, 24,
                "expected `,` or `]` after this size or index, found name `D`");
-  expect_error("fn f() {\n  y = a +\n  z = b\n}", 2, 9, "expected an expression after `+`, found a new line");
+  expect_error("fn f() {\n  y = a +\n  z = b\n}", 2, 9,
+               "expected an expression after `+`, found a new line");
   expect_error("let x = \"abc\n", 1, 9, "this string has no end on its line");
   expect_error("let x = 12abc", 1, 9, "`12abc` is no number");
   expect_error("let x = a && b", 1, 11, "`&&` is not part of the language");
-  expect_error("let x = 9007199254740993", 1, 9, "number out of range: whole numbers go up to 2^53");
+  expect_error("let x = 9007199254740993", 1, 9,
+               "number out of range: whole numbers go up to 2^53");
   expect_error("let x = 1e999", 1, 9, "number out of range");
   expect_error("let x = \"\\q\"", 1, 10, "unknown escape in a string");
   expect_error("mt 2", 1, 4, "this mtc reads version 1 of the language, not 2");
-  expect_error("block A() { param w u8[3] }", 1, 21, "`u8` is a format of storage, not a type of values");
+  expect_error("block A() { param w u8[3] }", 1, 21,
+               "`u8` is a format of storage, not a type of values");
 }
 
 static void label_at_the_open_bracket(void **state) {
@@ -242,8 +252,9 @@ static char *repeat(const char *text, int n, const char *tail) {
 
 static void nesting_is_bounded(void **state) {
   (void)state;
-  static const char *const parts[] = {"(", "[", "-", "not ", "f(", "x[", "a ? ", "a + ", "a.", "a ** ", "a as [b] as [",
-                                      "a = {", "if a { if b {"};
+  static const char *const parts[] = {
+      "(",    "[",  "-",     "not ",          "f(",    "x[",           "a ? ",
+      "a + ", "a.", "a ** ", "a as [b] as [", "a = {", "if a { if b {"};
   for (int i = 0; i < COUNT_OF(parts); i++) {
     char *text = repeat(parts[i], 20000, "x");
     Parsed p = parse(text);

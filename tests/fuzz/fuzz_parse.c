@@ -1,5 +1,5 @@
-/* Any bytes through the parser; what parses without errors also through the formatter, which must keep the tree and be
- * idempotent. Run with models/ as the corpus. */
+/* Any bytes through the parser; what parses without errors also through the formatter, which must
+ * keep the tree and be idempotent. Run with models/ as the corpus. */
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/ast.h"
