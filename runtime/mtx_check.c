@@ -184,6 +184,18 @@ static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* A copy must lead to a value of as many elements in fewer than nvars steps. */
+static void check_copy(Check *c, int i) {
+  const Program *p = c->p;
+  const ProgramVar *v = &p->vars[i];
+  int at = i, steps = 0;
+  while (at >= 0 && at < p->nvars && p->vars[at].init_kind == INIT_COPY && steps++ < p->nvars)
+    at = p->vars[at].init_from;
+  if (at < 0 || at >= p->nvars || steps > p->nvars ||
+      tensor_count(&p->vars[at].at) != tensor_count(&v->at))
+    wrong(c, "%s: its initial value is a copy of nothing", v->path);
+}
+
 static void check_vars(Check *c) {
   const Program *p = c->p;
   const char **paths = arena_array(c->arena, const char *, p->nvars + 1);
@@ -199,15 +211,8 @@ static void check_vars(Check *c) {
     if (v->init_kind < 0 || v->init_kind > INIT_COPY) wrong(c, "%s: unknown initial value", v->path);
     if (!isfinite(v->init_a) || !isfinite(v->init_b))
       wrong(c, "%s: its initial value is not finite", v->path);
-    if (v->init_kind == INIT_COPY) { /* a copy must lead to a value in fewer than nvars steps */
-      int at = i, steps = 0;
-      while (at >= 0 && at < p->nvars && p->vars[at].init_kind == INIT_COPY && steps++ < p->nvars)
-        at = p->vars[at].init_from;
-      if (at < 0 || at >= p->nvars || steps > p->nvars ||
-          tensor_count(&p->vars[at].at) != tensor_count(&v->at))
-        wrong(c, "%s: its initial value is a copy of nothing", v->path);
-    }
   }
+  for (int i = 0; i < p->nvars && !c->why; i++) check_copy(c, i);
   if (c->why) return;
   qsort(paths, (size_t)p->nvars, sizeof *paths, by_text);
   for (int i = 1; i < p->nvars; i++)

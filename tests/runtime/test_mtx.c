@@ -17,75 +17,6 @@ _Static_assert(sizeof(ProgramVar) == 200, "ProgramVar changed: see mtx_code.c");
 _Static_assert(sizeof(ProgramPhase) == 136, "ProgramPhase changed: see mtx_code.c");
 _Static_assert(sizeof(ProgramData) == 64, "ProgramData changed: see mtx_code.c");
 
-enum { ARENA = 4096 };
-
-/* Every field of every record differs from zero somewhere. */
-static Program *full_program(Arena *a) {
-  Program *p = arena_new_of(a, Program);
-  *p = (Program){.arena = a, .source = "models/toy.mt", .model = "Toy", .preset = "tiny", .target = "cpu",
-                 .plan_id = 0x123456789abcdef0u, .seed = 7, .params = 16, .vocab = 256,
-                 .arena_bytes = ARENA, .persistent_bytes = 1024, .peak_bytes = 5000, .budget_bytes = 6000,
-                 .overhead_bytes = 1, .reserve_bytes = 2, .weights_name = "hf:toy", .init = "w.safetensors",
-                 .eval_val = true, .eval_every = 5, .eval_batches = 3, .eval_metric = "accuracy",
-                 .ckpt_every = 10, .ckpt_keep = 2, .ckpt_only = "*.a", .target_input = "targets",
-                 .ignore = -1, .nonfinite_limit = 4, .nonfinite_stop = true, .cuda = true};
-  p->nvars = 2;
-  p->vars = arena_array(a, ProgramVar, 2);
-  p->vars[0] = toy_var("w", PV_PARAM, TOY_TENSOR(0, DT_F32, 4, 4));
-  p->vars[0].init_kind = INIT_NORMAL, p->vars[0].init_b = 0.02, p->vars[0].init_a = 1;
-  p->vars[1] = toy_var("w:master", PV_MASTER, TOY_TENSOR(512, DT_F32, 4, 4));
-  p->vars[1].init_kind = INIT_COPY, p->vars[1].init_from = 0, p->vars[1].of = 0;
-  p->nkernels = 1;
-  p->kernel_names = arena_array(a, const char *, 1);
-  p->kernel_names[0] = "k0";
-  p->kernel_source = "void k0(void) {}\n";
-  p->nprograms = 1;
-  p->programs = arena_array(a, ProgramCode, 1);
-  ProgramCode *c = &p->programs[0];
-  c->name = "micro";
-  c->ncmds = 3;
-  c->cmds = arena_array(a, Cmd, 3);
-  Tensor *t = arena_array(a, Tensor, 3);
-  for (int i = 0; i < 3; i++) t[i] = TOY_TENSOR(1024 + 512 * i, DT_F32, 4, 4);
-  c->cmds[0] = (Cmd){.kind = CMD_GEMM, .ntensors = 3, .tensors = t, .name = "h.0.q", .where = "toy.mt:3:1",
-                     .gemm = {.batch = 1, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4,
-                              .trans_a = true, .accumulate = true, .product = DT_BF16, .tf32 = true}};
-  c->cmds[1] = (Cmd){.kind = CMD_KERNEL, .ntensors = 1, .tensors = t, .workspace_offset = 2560,
-                     .workspace_bytes = 100, .accumulate = true, .nlaunches = 1,
-                     .launches = {{.grid = {2, 3, 4}, .threads = 128, .shared = 64, .role = 1, .rows = 2,
-                                   .cols = 3, .store_rows = 4, .table_offset = 8}}};
-  c->cmds[2] = (Cmd){.kind = CMD_FILL, .ntensors = 1, .tensors = t};
-  c->ninputs = c->nresults = c->ndeaths = 1;
-  c->inputs = arena_alloc(a, sizeof *c->inputs);
-  c->inputs[0].name = "tokens", c->inputs[0].at = TOY_TENSOR(2048, DT_I32, 2, 8);
-  c->results = arena_alloc(a, sizeof *c->results);
-  c->results[0].name = "logits", c->results[0].at = TOY_TENSOR(2048, DT_F32, 8);
-  c->deaths = arena_alloc(a, sizeof *c->deaths);
-  c->deaths[0].cmd = 1, c->deaths[0].offset = 1024, c->deaths[0].bytes = 64;
-  p->nphases = 1;
-  p->phases = arena_array(a, ProgramPhase, 1);
-  p->phases[0] = (ProgramPhase){.name = "long", .eval = -1, .sample = -1, .micro_batch = 2, .accumulation = 3,
-                                .tokens_per_sample = 8, .steps = 100, .lr = 1e-3, .sched_kind = 2, .warmup = 10,
-                                .final = 0.1, .decay = 0.2, .cycles = 1, .data_val = true, .epochs = 1.5,
-                                .final_is_lr = true, .est_step_seconds = 0.5};
-  p->ndata = 1;
-  p->data = arena_array(a, ProgramData, 1);
-  p->data[0] = (ProgramData){.name = "d", .kind = 2, .train = "t", .val = "v", .dtype = "u16", .tokenizer = "x",
-                             .holdout = 0.1, .prompt_loss = true, .shuffle = true, .too_long = 1};
-  p->nweights = 1;
-  p->weights = arena_array(a, ProgramWeight, 1);
-  p->weights[0] = (ProgramWeight){"w.weight", 0, true};
-  p->nconstants = 1;
-  p->constants = arena_alloc(a, sizeof *p->constants);
-  p->constants[0].offset = 64, p->constants[0].bytes = 5, p->constants[0].data = "12345";
-  p->nimages = 2;
-  p->images = arena_alloc(a, 2 * sizeof *p->images);
-  p->images[0].arch = p->images[1].arch = "sm_90a";
-  p->images[0].data = "cubin one", p->images[0].size = 9;
-  p->images[1].data = "two", p->images[1].size = 3;
-  return p;
-}
-
 static const char *path_in(Arena *a, const char *name) {
   const char *dir = getenv("TMPDIR");
   return arena_printf(a, "%s/mtc-mtx-%ld-%s", dir ? dir : "/tmp", (long)getpid(), name);
@@ -105,7 +36,7 @@ static void reads_what_it_wrote(void **state) {
   Arena *a = arena_new();
   size_t n, again;
   const char *why;
-  char *bytes = written(a, full_program(a), "one", &n);
+  char *bytes = written(a, toy_full_program(a), "one", &n);
   Program *p = mtx_read_mem(a, bytes, n, &why);
   if (!p) fail_msg("%s", why);
   char *copy = written(a, p, "two", &again);
@@ -126,7 +57,7 @@ static void any_flipped_bit_is_found(void **state) {
   (void)state;
   Arena *a = arena_new();
   size_t n;
-  char *bytes = written(a, full_program(a), "flip", &n);
+  char *bytes = written(a, toy_full_program(a), "flip", &n);
   for (size_t i = 0; i < n; i++) {
     Arena *b = arena_new();
     const char *why = NULL;
@@ -143,7 +74,7 @@ static void any_truncation_is_found(void **state) {
   (void)state;
   Arena *a = arena_new();
   size_t n;
-  char *bytes = written(a, full_program(a), "cut", &n);
+  char *bytes = written(a, toy_full_program(a), "cut", &n);
   for (size_t i = 0; i < n; i++) {
     Arena *b = arena_new();
     const char *why = NULL;
@@ -159,16 +90,16 @@ static void any_truncation_is_found(void **state) {
 
 /* Valid files of programs that would leave their bounds. */
 typedef void (*Break)(Program *p);
-static void tensor_outside(Program *p) { p->programs[0].cmds[0].tensors[2].offset = ARENA - 16; }
+static void tensor_outside(Program *p) { p->programs[0].cmds[0].tensors[2].offset = TOY_ARENA - 16; }
 static void tensor_overflows(Program *p) { p->vars[0].at.dim[0] = INT64_MAX / 2; }
 static void tensor_unaligned(Program *p) { p->vars[0].at.offset = 2; }
 static void negative_stride(Program *p) { p->vars[0].at.stride[0] = -4; }
 static void product_outside(Program *p) { p->programs[0].cmds[0].gemm.lda = 1000; }
 static void too_few_tensors(Program *p) { p->programs[0].cmds[0].ntensors = 2; }
 static void no_such_kernel(Program *p) { p->programs[0].cmds[1].launches[0].kernel = 1; }
-static void workspace_outside(Program *p) { p->programs[0].cmds[1].workspace_bytes = ARENA; }
+static void workspace_outside(Program *p) { p->programs[0].cmds[1].workspace_bytes = TOY_ARENA; }
 static void death_of_nothing(Program *p) { p->programs[0].deaths[0].cmd = 3; }
-static void input_outside(Program *p) { p->programs[0].inputs[0].at.offset = ARENA; }
+static void input_outside(Program *p) { p->programs[0].inputs[0].at.offset = TOY_ARENA; }
 static void no_such_program(Program *p) { p->phases[0].update = 1; }
 static void no_such_data(Program *p) { p->phases[0].data = 1; }
 static void no_such_variable(Program *p) { p->weights[0].var = 2; }
@@ -176,7 +107,7 @@ static void copy_of_itself(Program *p) { p->vars[1].init_from = 1; }
 static void same_path(Program *p) { p->vars[1].path = "w"; }
 static void endless(Program *p) { p->phases[0].steps = 0, p->phases[0].epochs = 0; }
 static void huge_batch(Program *p) { p->phases[0].accumulation = INT32_MAX; }
-static void constant_outside(Program *p) { p->constants[0].offset = ARENA - 4; }
+static void constant_outside(Program *p) { p->constants[0].offset = TOY_ARENA - 4; }
 static void bad_attention(Program *p) { p->programs[0].cmds[0].kind = CMD_ATTENTION; }
 static void bad_scatter(Program *p) { p->programs[0].cmds[0].kind = CMD_SCATTER; }
 
@@ -189,7 +120,7 @@ static void programs_out_of_bounds_are_refused(void **state) {
       endless,           huge_batch,       constant_outside, bad_attention,    bad_scatter};
   for (int i = 0; i < COUNT_OF(breaks); i++) {
     Arena *a = arena_new();
-    Program *p = full_program(a);
+    Program *p = toy_full_program(a);
     const char *why = NULL;
     size_t n;
     breaks[i](p);
@@ -205,7 +136,7 @@ static void reasons_name_the_section(void **state) {
   Arena *a = arena_new();
   size_t n;
   const char *why;
-  char *bytes = written(a, full_program(a), "name", &n);
+  char *bytes = written(a, toy_full_program(a), "name", &n);
   char *kernel = memmem(bytes, n, "void k0", 7);
   assert_non_null(kernel);
   kernel[0] = 'V';
