@@ -20,8 +20,8 @@ typedef struct {
 
 typedef struct {
   int phase;
-  int nfamilies;
-  Family *family;
+  FamilyList families;
+  Fixed update, sample;
   VEC(Choice) all;           /* every candidate, fastest first */
   VEC(Choice) frontier;      /* fastest first, by falling peak */
 } PhasePool;
@@ -67,15 +67,17 @@ static int64_t whole_peak(const Fit *f, int64_t transient) {
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The candidates of one family at one micro-batch. */
+static bool graph_has_chunk(const Graph *g, int chunk) {
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].chunk == chunk) return true;
+  return false;
+}
+
+/* The candidates of one family at one micro-batch. Evaluation is left out: it is forward only, and the exact peak of a
+ * choice counts it. */
 static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_t at) {
   Arena *a = f->x.arena;
-  Priced micro = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at), eval;
-  int64_t other = fam->fixed_bytes;
-  if (fam->has_eval) {
-    eval = fit_price(&f->x, fam->eval, fam->at_a, fam->at_b, at);
-    other = max64(other, fit_height(&eval, &fam->eval_trace, arena_array(a, int64_t, fam->eval_trace.n + 1)));
-  }
+  Priced micro = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at);
   int64_t samples = phase_samples(f->x.job, fam->phase);
   for (int i = 0; i < fam->traces.n; i++) {
     const Trace *t = &fam->traces.at[i];
@@ -83,49 +85,66 @@ static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_
     int64_t ns = 0;
     for (int s = 0; s < t->n; s++) ns += micro.ns[t->order[s]];
     Choice c = {.family = fam, .micro_batch = at, .trace = i, .peak = -1};
-    c.step_ns = mul64(ceil_div(samples, at), ns) + fam->update_ns;
-    c.estimate = max64(other, fit_height(&micro, t, arena_array(a, int64_t, t->n + 1)));
+    c.step_ns = mul64(ceil_div(samples, at), ns) + pool->update.ns;
+    c.estimate = fit_height(&micro, t, arena_array(a, int64_t, t->n + 1));
+    c.estimate = max64(c.estimate, max64(pool->update.bytes, pool->sample.bytes));
     vec_push(a, &pool->all, c);
   }
 }
 
-/* Bytes that the loss head's pieces could still give back at this number of chunks, as a share of all transients. */
-static bool chunks_helped(const Fit *f, const Family *less, const Family *more) {
-  int64_t was = INT64_MAX, now = INT64_MAX;
-  for (int i = 0; i < 2; i++) {
-    const Family *fam = i ? more : less;
-    Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, fam->least);
-    for (int k = 0; k < fam->traces.n; k += fam->traces.n > 1 ? fam->traces.n - 1 : 1) {
-      int64_t h = fit_height(&p, &fam->traces.at[k], arena_array(f->x.arena, int64_t, fam->traces.at[k].n + 1));
-      if (h < *(i ? &now : &was)) *(i ? &now : &was) = h;
-    }
+/* Least height of a family's smallest micro-batch, by nothing and by everything rebuilt. */
+static int64_t least_height(const Fit *f, const Family *fam) {
+  Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, fam->least);
+  int64_t least = INT64_MAX;
+  for (int k = 0; k < fam->traces.n; k++) {
+    int64_t h = fit_height(&p, &fam->traces.at[k], arena_array(f->x.arena, int64_t, fam->traces.at[k].n + 1));
+    if (h < least) least = h;
   }
-  return now < was - was / 64;
+  return least;
 }
 
-enum { MOST_CHUNKS = 64 };
+enum { MOST_CHUNKS = 256, CHUNKS_FACTOR = 4, WIDE_BATCH = 16 };
 
-static void add_families(const Fit *f, PhasePool *pool) {
-  int n;
-  int64_t *batch = micro_batches(f, pool->phase, &n);
+/* Families of one number of chunks, with their traces. */
+static bool add_chunked(const Fit *f, PhasePool *pool, int chunks, const int64_t *batch, int n, Graph *first) {
+  int from = pool->families.n;
   int64_t wide = batch[0];
-  for (int i = 0; i < n && batch[i] <= 16; i++) wide = batch[i];
-  int before = 0, forced = f->args->chunks;
-  for (int chunks = forced > 0 ? forced : 1; chunks <= (forced > 0 ? forced : MOST_CHUNKS); chunks *= 2) {
-    int from = pool->nfamilies;
-    fit_families(&f->x, pool->phase, chunks, batch, n, &pool->family, &pool->nfamilies);
-    if (chunks > 1 && forced <= 0 && !fit_has_chunks(&pool->family[from])) {
-      pool->nfamilies = from;
-      break;
-    }
-    for (int i = from; i < pool->nfamilies; i++) {
-      Family *fam = &pool->family[i];
-      fit_traces(&f->x, fam, fam->least);
-      if (fam->most > fam->least && wide > fam->least) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
-    }
-    if (chunks > 1 && forced <= 0 && !chunks_helped(f, &pool->family[before], &pool->family[from])) break;
-    before = from;
+  for (int i = 0; i < n && batch[i] <= WIDE_BATCH; i++) wide = batch[i];
+  if (!fit_families(&f->x, pool->phase, chunks, batch, n, first, &pool->families)) return false;
+  for (int i = from; i < pool->families.n; i++) {
+    Family *fam = &pool->families.at[i];
+    fit_traces(&f->x, fam, fam->least);
+    if (fam->most > fam->least && wide > fam->least) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
   }
+  return true;
+}
+
+/* More chunks are tried while they lower what the smallest micro-batch needs by more than a sixty-fourth. False when the
+ * job cannot be planned. */
+static bool add_families(const Fit *f, PhasePool *pool) {
+  int n, forced = f->args->chunks;
+  int64_t *batch = micro_batches(f, pool->phase, &n);
+  GraphChoice c = {.phase = pool->phase, .micro_batch = batch[0], .chunks = forced > 0 ? forced : 1};
+  TrainGraphs g = train_graphs(f->x.job, f->x.arena, &c);
+  if (!g.micro || f->x.job->diags->errors > 0) return false;
+  pool->update = fit_fixed(&f->x, g.update);
+  pool->sample = fit_fixed(&f->x, g.sample);
+  if (!add_chunked(f, pool, c.chunks, batch, n, g.micro)) return false;
+  if (forced > 0) return true;
+  int64_t before = least_height(f, &pool->families.at[0]);
+  for (int chunks = CHUNKS_FACTOR; chunks <= MOST_CHUNKS; chunks *= CHUNKS_FACTOR) {
+    int from = pool->families.n;
+    c.chunks = chunks;
+    c.micro_only = true;
+    g = train_graphs(f->x.job, f->x.arena, &c);
+    if (!g.micro) return false;
+    if (!graph_has_chunk(g.micro, chunks)) break;
+    if (!add_chunked(f, pool, chunks, batch, n, g.micro)) return false;
+    int64_t now = least_height(f, &pool->families.at[from]);
+    if (now >= before - before / 64) break;
+    before = now;
+  }
+  return true;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -141,10 +160,10 @@ static int by_time(const void *a, const void *b) {
 static void fill_pool(const Fit *f, PhasePool *pool) {
   int n;
   int64_t *batch = micro_batches(f, pool->phase, &n);
-  for (int i = 0; i < pool->nfamilies; i++)
+  for (int i = 0; i < pool->families.n; i++)
     for (int k = 0; k < n; k++)
-      if (batch[k] >= pool->family[i].least && batch[k] <= pool->family[i].most)
-        add_choices(f, pool, &pool->family[i], batch[k]);
+      if (batch[k] >= pool->families.at[i].least && batch[k] <= pool->families.at[i].most)
+        add_choices(f, pool, &pool->families.at[i], batch[k]);
   for (int i = 0; i < pool->all.n; i++) pool->all.at[i].estimate = whole_peak(f, pool->all.at[i].estimate);
   qsort(pool->all.at, (size_t)pool->all.n, sizeof *pool->all.at, by_time);
   int64_t least = INT64_MAX;
@@ -181,7 +200,7 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   GraphChoice g = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fam->chunks};
   TrainGraphs graphs = train_graphs(f->x.job, a, &g);
   Built micro = fit_build(&f->x, graphs.micro, a);
-  if (!fit_same_structure(&fam->micro[0], &micro)) return false;
+  if (!fit_same_structure(fam->micro[0], &micro)) return false;
   const Trace *t = &fam->traces.at[c->trace];
   PlanPhase ph = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fam->chunks};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
@@ -199,18 +218,19 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   return true;
 }
 
-/* The exact peak of a choice. */
-static int64_t choice_peak(const Fit *f, Choice *c) {
-  if (c->peak >= 0) return c->peak;
-  Arena *scratch = arena_new();
-  Plan *p = new_plan(f, scratch);
-  c->peak = INT64_MAX;
-  if (assemble_choice(f, p, scratch, c)) {
-    assemble_finish(p, scratch);
-    c->peak = max64(p->peak_bytes, c->estimate);
-  }
-  arena_free(scratch);
-  return c->peak;
+/* Appends the choice to the plan and keeps it there when its exact peak, which is found out now, is within the budget. */
+static bool try_choice(const Fit *f, Plan *p, Arena *a, Choice *c, int64_t budget) {
+  if (c->peak > budget) return false;
+  int bufs = p->bufs.n, programs = p->programs.n;
+  bool built = assemble_choice(f, p, a, c);
+  int64_t highest = 0;
+  for (int i = programs; i < p->programs.n; i++) highest = max64(highest, p->programs.at[i].transient_bytes);
+  c->peak = built ? max64(whole_peak(f, highest), c->estimate) : INT64_MAX;
+  if (built && c->peak <= budget) return true;
+  p->phases.n -= built;
+  p->bufs.n = bufs;
+  p->programs.n = programs;
+  return false;
 }
 
 /* Smallest peak of the pool, and whose it is. */
@@ -219,15 +239,21 @@ static Choice *floor_of(const Fit *f, PhasePool *pool) {
   for (int i = pool->frontier.n - 1; i >= 0; i--) {
     Choice *c = &pool->frontier.at[i];
     if (best && c->estimate >= best->peak) break;
-    if (choice_peak(f, c) != INT64_MAX && (!best || c->peak < best->peak)) best = c;
+    if (c->peak < 0) {
+      Arena *scratch = arena_new();
+      try_choice(f, new_plan(f, scratch), scratch, c, -1);
+      arena_free(scratch);
+    }
+    if (c->peak != INT64_MAX && (!best || c->peak < best->peak)) best = c;
   }
   return best;
 }
 
-static Choice *select_within(const Fit *f, PhasePool *pool, int64_t budget) {
+/* The fastest choice within the budget, assembled into p; NULL when none fits. */
+static Choice *select_within(const Fit *f, PhasePool *pool, Plan *p, Arena *a, int64_t budget) {
   for (int i = 0; i < pool->frontier.n; i++) {
     Choice *c = &pool->frontier.at[i];
-    if (c->estimate <= budget && choice_peak(f, c) <= budget) return c;
+    if (c->estimate <= budget && try_choice(f, p, a, c, budget)) return c;
   }
   return NULL;
 }
@@ -265,59 +291,66 @@ static int64_t capped_budget(const PlanArgs *args) {
   return args->budget_bytes < args->target->usable_bytes ? args->budget_bytes : args->target->usable_bytes;
 }
 
+/* False when the job cannot be planned yet. */
 static bool build_pools(Fit *f, PhasePool *pool, int nphases) {
   for (int i = 0; i < nphases; i++) {
     pool[i] = (PhasePool){.phase = i};
-    add_families(f, &pool[i]);
+    if (!add_families(f, &pool[i])) return false;
   }
   f->persistent_bytes = variables_bytes(f->x.job->vars);
   for (int i = 0; i < nphases; i++) fill_pool(f, &pool[i]);
   return true;
 }
 
+static void count_variables(FitResult *r, const Vars *v) {
+  for (int i = 0; i < v->all.n; i++)
+    r->class_bytes[variable_class(v->all.at[i].role)] +=
+        round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
+}
+
+/* Chooses for each phase and finds the floor. The floor comes second: what selection assembled is known by then. */
+static void choose(const Fit *f, PhasePool *pool, int nphases, Arena *a, FitResult *r) {
+  Choice **chosen = arena_array(f->x.arena, Choice *, nphases + 1);
+  Plan *p = new_plan(f, a);
+  bool all = true;
+  for (int i = 0; i < nphases && all; i++) {
+    chosen[i] = select_within(f, &pool[i], p, a, r->budget_bytes);
+    all = chosen[i] != NULL;
+  }
+  for (int i = 0; i < nphases; i++) {
+    Choice *least = floor_of(f, &pool[i]);
+    ensure(least, "fit: phase %d has no plan at all", i);
+    if (least->peak <= r->floor_bytes) continue;
+    r->floor_bytes = least->peak;
+    r->phase = i;
+  }
+  r->floor_persistent = f->persistent_bytes;
+  r->floor_transient =
+      r->floor_bytes - f->persistent_bytes - f->x.target->overhead_bytes - f->args->reserve_bytes;
+  if (!all) return;
+  assemble_finish(p, a);
+  p->budget_bytes = r->budget_bytes;
+  p->floor_bytes = r->floor_bytes;
+  r->plan = p;
+  for (int i = 0; i < nphases; i++)
+    if (p->phases.at[i].peak_bytes > p->phases.at[r->phase].peak_bytes) r->phase = i;
+  add_passed(&pool[r->phase], chosen[r->phase], r->budget_bytes, a, r);
+}
+
 FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args) {
+  FitResult r = {.job = job, .args = *args, .budget_bytes = capped_budget(args)};
   Arena *scratch = arena_new();
   int mode = args->recompute >= 0 ? args->recompute : (int)job->memory.recompute;
   Fit f = {.x = {.job = job, .target = args->target, .arena = scratch, .recompute = mode}, .args = args};
-  int nphases = job->phases.n;
-  PhasePool *pool = arena_array(scratch, PhasePool, nphases + 1);
-  build_pools(&f, pool, nphases);
-
-  FitResult r = {.job = job, .args = *args, .budget_bytes = capped_budget(args)};
-  int64_t budget = r.budget_bytes;
-  Choice **chosen = arena_array(scratch, Choice *, nphases + 1);
-  bool all = true;
-  for (int i = 0; i < nphases; i++) {
-    Choice *least = floor_of(&f, &pool[i]);
-    ensure(least, "fit: phase %d has no plan at all", i);
-    if (least->peak > r.floor_bytes) {
-      r.floor_bytes = least->peak;
-      r.phase = i;
+  PhasePool *pool = arena_array(scratch, PhasePool, job->phases.n + 1);
+  if (build_pools(&f, pool, job->phases.n)) {
+    choose(&f, pool, job->phases.n, a, &r);
+    count_variables(&r, job->vars);
+    const PhasePool *shown = &pool[r.phase];
+    for (int i = shown->frontier.n - 1; i >= 0; i--) {
+      Candidate c = candidate_of(&shown->frontier.at[i]);
+      vec_push(a, &r.frontier, c);
     }
-    chosen[i] = select_within(&f, &pool[i], budget);
-    all &= chosen[i] != NULL;
-  }
-  r.floor_persistent = f.persistent_bytes;
-  for (int i = 0; i < job->vars->all.n; i++) {
-    const Var *v = &job->vars->all.at[i];
-    r.class_bytes[variable_class(v->role)] += round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
-  }
-  r.floor_transient = r.floor_bytes - f.persistent_bytes - args->target->overhead_bytes - args->reserve_bytes;
-  if (all) {
-    r.plan = new_plan(&f, a);
-    for (int i = 0; i < nphases; i++)
-      ensure(assemble_choice(&f, r.plan, a, chosen[i]), "fit: a plan cannot be built twice");
-    assemble_finish(r.plan, a);
-    r.plan->budget_bytes = budget;
-    r.plan->floor_bytes = r.floor_bytes;
-    for (int i = 0; i < nphases; i++)
-      if (r.plan->phases.at[i].peak_bytes > r.plan->phases.at[r.phase].peak_bytes) r.phase = i;
-    add_passed(&pool[r.phase], chosen[r.phase], budget, a, &r);
-  }
-  PhasePool *shown = &pool[r.phase];
-  for (int i = shown->frontier.n - 1; i >= 0; i--) {
-    Candidate c = candidate_of(&shown->frontier.at[i]);
-    vec_push(a, &r.frontier, c);
   }
   arena_free(scratch);
   if (args->check && r.plan) {

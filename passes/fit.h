@@ -25,13 +25,15 @@ typedef struct {
   int phase, chunks;
   int64_t at_a, at_b;         /* micro-batches that were built; equal when there is one */
   int64_t least, most;        /* micro-batches that it stands for */
-  Built micro[2], eval[2];
-  bool has_eval;
-  int64_t fixed_bytes;        /* transient region of update and sample */
-  int64_t update_ns;
-  VEC(Trace) traces;          /* of micro; the first rebuilds nothing */
-  Trace eval_trace;
+  const Built *micro[2];
+  VEC(Trace) traces;          /* the first rebuilds nothing */
 } Family;
+
+/* The programs of a phase that do not depend on the micro-batch. */
+typedef struct {
+  bool there;
+  int64_t bytes, ns; /* transient bytes, time */
+} Fixed;
 
 /* Sizes and times of one program of a family at one micro-batch. */
 typedef struct {
@@ -52,13 +54,18 @@ typedef struct {
 Built fit_build(const FitContext *x, Graph *g, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks. Traces are not filled in. */
-void fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Family **out, int *nout);
+/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks; none when a graph cannot be
+ * planned, which the job's diagnostics tell. first is a graph that was built for batch[0] already, or NULL. */
+typedef VEC(Family) FamilyList;
+bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Graph *first,
+                  FamilyList *out);
 /* Finds what can be rebuilt, at micro-batch `at`, and adds the traces that are new. */
 void fit_traces(const FitContext *x, Family *f, int64_t at);
-Priced fit_price(const FitContext *x, const Built b[2], int64_t at_a, int64_t at_b, int64_t at);
+Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b, int64_t at);
 /* Transient bytes of a program: inputs and the most that is alive. */
 int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
+/* Height and time of a graph that is run as it stands. */
+Fixed fit_fixed(const FitContext *x, Graph *g);
 bool fit_has_chunks(const Family *f);
 
 #endif

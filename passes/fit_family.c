@@ -41,20 +41,20 @@ bool fit_same_structure(const Built *a, const Built *b) {
 
 /* ---- prices ---- */
 
-Priced fit_price(const FitContext *x, const Built b[2], int64_t at_a, int64_t at_b, int64_t at) {
-  const StorageMap *m = &b[0].map;
-  int n = b[0].clusters.n;
+Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b, int64_t at) {
+  const StorageMap *m = &b[0]->map;
+  int n = b[0]->clusters.n;
   Priced p = {.unit_bytes = arena_array(x->arena, int64_t, m->nunits + 1),
               .workspace = arena_array(x->arena, int64_t, n + 1),
               .ns = arena_array(x->arena, int64_t, n + 1)};
   for (int u = 0; u < m->nunits; u++) {
     if (m->unit[u].var >= 0) continue;
     p.unit_bytes[u] =
-        round_up(linear_between(m->unit[u].bytes, at_a, b[1].map.unit[u].bytes, at_b, at), PLAN_ALIGN);
+        round_up(linear_between(m->unit[u].bytes, at_a, b[1]->map.unit[u].bytes, at_b, at), PLAN_ALIGN);
     if (m->unit[u].input >= 0) p.inputs_bytes += p.unit_bytes[u];
   }
   for (int i = 0; i < n; i++) {
-    KernelCost k = cost_between(&b[0].cost[i], at_a, &b[1].cost[i], at_b, at);
+    KernelCost k = cost_between(&b[0]->cost[i], at_a, &b[1]->cost[i], at_b, at);
     p.ns[i] = cost_ns(&k, x->target);
     p.workspace[i] = round_up(cost_workspace(&k, x->target), PLAN_ALIGN);
   }
@@ -76,80 +76,74 @@ static Trace as_it_stands(const Built *b, Arena *a) {
   return t;
 }
 
-/* Height and time of a program that does not depend on the micro-batch. */
-static int64_t fixed_height(const FitContext *x, Graph *g, int64_t *ns) {
-  Built b[2];
-  b[0] = b[1] = fit_build(x, g, x->arena);
-  Priced p = fit_price(x, b, 1, 1, 1);
-  Trace t = as_it_stands(&b[0], x->arena);
-  if (ns)
-    for (int i = 0; i < b[0].clusters.n; i++) *ns += p.ns[i];
-  return fit_height(&p, &t, arena_array(x->arena, int64_t, t.n + 1));
-}
-
-static void build_at(const FitContext *x, Family *f, int slot, int64_t at) {
-  GraphChoice c = {.phase = f->phase, .micro_batch = at, .chunks = f->chunks};
-  TrainGraphs g = train_graphs(x->job, x->arena, &c);
-  f->micro[slot] = fit_build(x, g.micro, x->arena);
-  f->has_eval = g.eval != NULL;
-  if (g.eval) f->eval[slot] = fit_build(x, g.eval, x->arena);
-  if (slot > 0) return;
-  f->fixed_bytes = f->update_ns = 0;
-  if (g.update) f->fixed_bytes = fixed_height(x, g.update, &f->update_ns);
-  int64_t sample = g.sample ? fixed_height(x, g.sample, NULL) : 0;
-  if (sample > f->fixed_bytes) f->fixed_bytes = sample;
-}
-
-static void add_family(const FitContext *x, Family f, Family **out, int *nout) {
-  f.traces.n = 0;
-  vec_push(x->arena, &f.traces, as_it_stands(&f.micro[0], x->arena));
-  if (f.has_eval) f.eval_trace = as_it_stands(&f.eval[0], x->arena);
-  Family *all = arena_array(x->arena, Family, *nout + 1);
-  if (*nout) memcpy(all, *out, sizeof f * (size_t)*nout);
-  all[(*nout)++] = f;
-  *out = all;
-}
-
-static bool linear_pair(const Family *f) {
-  return fit_same_structure(&f->micro[0], &f->micro[1]) &&
-         (!f->has_eval || fit_same_structure(&f->eval[0], &f->eval[1]));
-}
-
-static Family alone(const FitContext *x, Family f, int64_t at) {
-  f.at_a = f.at_b = f.least = f.most = at;
-  build_at(x, &f, 0, at);
-  f.micro[1] = f.micro[0];
-  f.eval[1] = f.eval[0];
+Fixed fit_fixed(const FitContext *x, Graph *g) {
+  if (!g) return (Fixed){0};
+  Built b = fit_build(x, g, x->arena);
+  const Built *const pair[2] = {&b, &b};
+  Priced p = fit_price(x, pair, 1, 1, 1);
+  Trace t = as_it_stands(&b, x->arena);
+  Fixed f = {.there = true, .bytes = fit_height(&p, &t, arena_array(x->arena, int64_t, t.n + 1))};
+  for (int i = 0; i < b.clusters.n; i++) f.ns += p.ns[i];
   return f;
 }
 
-/* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1 alone with (2, 4). */
-void fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Family **out, int *nout) {
-  Family f = {.phase = phase, .chunks = chunks};
-  for (int i = 0; i < n;) {
-    if (i + 1 == n) {
-      add_family(x, alone(x, f, batch[i]), out, nout);
-      return;
-    }
-    f.at_a = f.least = batch[i];
-    f.at_b = 2 * batch[i];
-    f.most = batch[n - 1];
-    build_at(x, &f, 0, f.at_a);
-    build_at(x, &f, 1, f.at_b);
-    if (linear_pair(&f)) {
-      add_family(x, f, out, nout);
-      return;
-    }
-    f.at_b = f.most = f.at_a;
-    f.micro[1] = f.micro[0];
-    f.eval[1] = f.eval[0];
-    add_family(x, f, out, nout);
-    i++;
+/* Graphs of one phase and number of chunks, each built once. */
+typedef struct {
+  const FitContext *x;
+  int phase, chunks;
+  struct {
+    int64_t at;
+    const Built *built;
+  } known[4];
+  int nknown;
+} Builds;
+
+static const Built *keep_build(Builds *b, int64_t at, Graph *g) {
+  Built *built = arena_new_of(b->x->arena, Built);
+  *built = fit_build(b->x, g, b->x->arena);
+  if (b->nknown < COUNT_OF(b->known)) {
+    b->known[b->nknown].at = at;
+    b->known[b->nknown++].built = built;
   }
+  return built;
+}
+
+static const Built *built_at(Builds *b, int64_t at) {
+  for (int i = 0; i < b->nknown; i++)
+    if (b->known[i].at == at) return b->known[i].built;
+  GraphChoice c = {.phase = b->phase, .micro_batch = at, .chunks = b->chunks, .micro_only = true};
+  TrainGraphs g = train_graphs(b->x->job, b->x->arena, &c);
+  return g.micro ? keep_build(b, at, g.micro) : NULL;
+}
+
+static void add_family(const FitContext *x, Family f, FamilyList *out) {
+  vec_push(x->arena, &f.traces, as_it_stands(f.micro[0], x->arena));
+  vec_push(x->arena, out, f);
+}
+
+/* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1 alone with (2, 4). */
+bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Graph *first,
+                  FamilyList *out) {
+  Builds b = {.x = x, .phase = phase, .chunks = chunks};
+  if (first) keep_build(&b, batch[0], first);
+  for (int i = 0; i < n; i++) {
+    Family f = {.phase = phase, .chunks = chunks, .at_a = batch[i], .at_b = batch[i], .least = batch[i], .most = batch[i]};
+    f.micro[0] = f.micro[1] = built_at(&b, batch[i]);
+    if (!f.micro[0]) return false;
+    const Built *twice = i + 1 < n ? built_at(&b, 2 * batch[i]) : NULL;
+    if (twice && fit_same_structure(f.micro[0], twice)) {
+      f.micro[1] = twice;
+      f.at_b = 2 * batch[i];
+      f.most = batch[n - 1];
+    }
+    add_family(x, f, out);
+    if (f.most == batch[n - 1]) break;
+  }
+  return true;
 }
 
 bool fit_has_chunks(const Family *f) {
-  const Graph *g = f->micro[0].clusters.g;
+  const Graph *g = f->micro[0]->clusters.g;
   for (int i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i].chunk > 1) return true;
   return false;
@@ -262,7 +256,7 @@ enum { MOST_TRACES = 64 }; /* of one front; more would cost time and buy less th
 void fit_traces(const FitContext *x, Family *f, int64_t at) {
   if (x->recompute == RC_NONE) return;
   Priced p = fit_price(x, f->micro, f->at_a, f->at_b, at);
-  RecProblem problem = problem_of(x, &f->micro[0], &p);
+  RecProblem problem = problem_of(x, f->micro[0], &p);
   RecOptions opt = {.effort = 0};
   RecFront front = recompute_front(x->arena, &problem, &opt);
   int64_t most = front.at[0].peak, span = most - front.at[front.n - 1].peak, last = most;
@@ -275,7 +269,7 @@ void fit_traces(const FitContext *x, Family *f, int64_t at) {
     recompute_trace(x->arena, &problem, plan);
     if (known_trace(f, plan->ntrace, plan->trace)) continue;
     Trace t = {.n = plan->ntrace, .order = plan->trace};
-    t.time = timeline_run(&f->micro[0].map, x->arena, t.n, t.order, false);
+    t.time = timeline_run(&f->micro[0]->map, x->arena, t.n, t.order, false);
     vec_push(x->arena, &f->traces, t);
   }
 }

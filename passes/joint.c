@@ -22,7 +22,9 @@ static Graph *forward_f32(const Job *job, Arena *a, JobFn fn, int phase, int64_t
     stored[i] = vars->all.at[i].dtype;
     if (vars->all.at[i].role == VAR_PARAM) vars->all.at[i].dtype = DT_F32;
   }
+  pass_begin();
   Graph *g = job_graph(job, a, fn, phase, samples);
+  if (g) pass_done(PASS_FORWARD, g, a);
   for (int i = 0; i < n; i++) vars->all.at[i].dtype = stored[i];
   return g;
 }
@@ -45,7 +47,6 @@ static bool all_ready(const Job *job, const Graph *g) {
 static Graph *forward(const Job *job, Arena *a, JobFn fn, int phase, int64_t samples) {
   Graph *g = forward_f32(job, a, fn, phase, samples);
   if (!g || !all_ready(job, g)) return NULL;
-  pass_done(PASS_FORWARD, g, a);
   g = graph_precision(g, job, a);
   pass_done(PASS_PRECISION, g, a);
   return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, true), a);
@@ -207,7 +208,7 @@ TrainGraphs train_graphs(const Job *job, Arena *a, const GraphChoice *c) {
   optimizer_vars(job);
   if (job->eval.every) metric_var(job->vars, "metric.eval");
   TrainGraphs t = {.micro = micro_graph(job, a, c)};
-  if (!t.micro) return t;
+  if (!t.micro || c->micro_only) return t;
   t.update = optimizer_graph(job, a, c->phase);
   if (!t.update) return (TrainGraphs){0};
   pass_done(PASS_OPTIMIZER, t.update, a);

@@ -73,6 +73,7 @@ typedef struct {
   int phase;          /* index in Job.phases */
   int64_t micro_batch;
   int chunks;         /* of the loss head; 1 = whole */
+  bool micro_only;    /* the other graphs are not wanted */
 } GraphChoice;
 typedef struct {
   Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" += */
