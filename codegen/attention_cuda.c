@@ -8,6 +8,7 @@
 
 EMBED_TEXT(cuda_prelude, "codegen/cuda/prelude.cu");
 EMBED_TEXT(cuda_prelude_sm90, "codegen/cuda/prelude_sm90.cu");
+EMBED_TEXT(cuda_attention_simt, "codegen/cuda/attention_simt.cu");
 EMBED_TEXT(cuda_attention_fwd_mma, "codegen/cuda/attention_fwd_mma.cu");
 EMBED_TEXT(cuda_attention_bwd_mma, "codegen/cuda/attention_bwd_mma.cu");
 EMBED_TEXT(cuda_attention_fwd_wgmma, "codegen/cuda/attention_fwd_wgmma.cu");
@@ -20,14 +21,15 @@ static const char *const entries[ATT_KERNELS] = {"attention_fwd", "attention_bwd
 
 const char *attention_unsupported(const AttProblem *p) {
   if (p->head > MAX_HEAD) return "heads of more than 128 elements";
-  if (p->head % 8) return "heads whose size is not a multiple of 8";
+  if (p->dtype != DT_F32 && p->dtype != DT_BF16) return "attention in f16";
+  if (p->dtype == DT_BF16 && p->head % 8) return "heads whose size is not a multiple of 8";
   if (p->causal && p->tq != p->tk) return "causal attention over keys of another length";
   if (p->sm < 80) return "GPUs older than compute capability 8.0";
   return NULL;
 }
 
 static bool use_wgmma(const AttProblem *p) {
-  return p->sm == 90 && !p->mask && p->tq == p->tk && p->head > 32 &&
+  return p->sm == 90 && p->dtype == DT_BF16 && !p->mask && p->tq == p->tk && p->head > 32 &&
          p->batch * p->heads < SCHEDULE_HEADS;
 }
 
@@ -219,11 +221,30 @@ static bool wgmma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a
   str_add(&s, cuda_prelude_sm90);
   str_add(&s, k == ATT_FWD ? cuda_attention_fwd_wgmma : cuda_attention_bwd_wgmma);
   *v = (AttVariant){.kernel = k, .wgmma = true, .entry = entries[k], .threads = 128 * (groups + 1),
-                    .shared = shared, .rows = 64 * groups, .cols = step, .stationary_box = 64, .source = s.text};
+                    .shared = shared, .rows = 64 * groups, .cols = step, .store_rows = 64, .source = s.text};
+  return true;
+}
+
+/* ---- SIMT ---- */
+static bool simt_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
+  static const int kernels[ATT_KERNELS] = {[ATT_FWD] = 0, [ATT_PREP] = 1, [ATT_DKDV] = 2, [ATT_DQ] = 3};
+  enum { TILE = 32, PREP_TILE = 8 };
+  if (choice > 0) return false;
+  Str s = {.arena = a};
+  define(&s, "KERNEL", kernels[k]);
+  define(&s, "DH", p->head);
+  define(&s, "CAUSAL", p->causal);
+  define(&s, "MASK", p->mask);
+  str_add(&s, "#define ELEM float\n#define LOAD(x) (x)\n#define STORE(x) (x)\n");
+  str_add(&s, cuda_attention_simt);
+  int tiles = k == ATT_PREP ? 0 : k == ATT_FWD ? 3 : 4, row = (int)p->head + 4;
+  *v = (AttVariant){.kernel = k, .entry = entries[k], .threads = 128, .rows = k == ATT_PREP ? PREP_TILE : TILE,
+                    .cols = TILE, .shared = tiles ? (tiles * TILE * row + TILE * (TILE + 1)) * 4 : 0, .source = s.text};
   return true;
 }
 
 bool attention_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
+  if (p->dtype == DT_F32) return simt_variant(p, k, choice, a, v);
   return use_wgmma(p) ? wgmma_variant(p, k, choice, a, v) : mma_variant(p, k, choice, a, v);
 }
 

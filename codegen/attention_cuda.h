@@ -1,12 +1,11 @@
 /* attention_cuda.h - the CUDA sources of attention and how they are launched.
  *
- * Two families: mma.sync (sm_80 and up; causal, full, key masks, any head size up to 128 that is a multiple of 8) and wgmma with
- * TMA (sm_90a; causal and full without masks). bf16 in and out, fp32 inside. Forward is one kernel; backward is prep, dkdv, dq
- * (mma.sync) or dq, dkdv (wgmma), deterministic and without workspace beyond W (attention_workspace).
+ * Three families: SIMT (f32 in and out, fp32 inside), and for bf16 in and out with fp32 inside mma.sync (sm_80 and up; causal, full, key masks, any head size up to 128 that is a multiple of 8) and wgmma with
+ * TMA (sm_90a; causal and full without masks). Forward is one kernel; backward is prep, dkdv, dq (SIMT, mma.sync) or dq, dkdv (wgmma), deterministic and without workspace beyond W (attention_workspace).
  * The kernels stand in codegen/cuda/; a variant is one of them with its macros. */
 #ifndef MTC_ATTENTION_CUDA_H
 #define MTC_ATTENTION_CUDA_H
-#include "../ir/base.h"
+#include "../ir/types.h"
 
 typedef enum { ATT_FWD, ATT_PREP, ATT_DKDV, ATT_DQ, ATT_KERNELS } AttKernel;
 
@@ -14,6 +13,7 @@ typedef struct {
   int sm;               /* compute capability: 80, 86, 89, 90, .. */
   int64_t batch, tq, tk, heads, kv_heads, head; /* head: elements */
   bool causal, mask;
+  DType dtype;          /* of q, k, v, o: f32 or bf16 */
   int sms;              /* multiprocessors of the target: size of a persistent grid */
 } AttProblem;
 
@@ -24,7 +24,7 @@ typedef struct {
   const char *entry;    /* function name in the source */
   int threads, shared;  /* per block; bytes of dynamic shared memory */
   int rows, cols;       /* tile: rows a block owns, rows it streams (boxes of the TMA maps) */
-  int stationary_box;   /* rows of the box that outputs are stored with: 64 */
+  int store_rows;       /* wgmma: rows of the box that outputs are stored with */
   const char *source;   /* complete CUDA C++ text */
 } AttVariant;
 
