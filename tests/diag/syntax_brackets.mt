@@ -11,3 +11,4 @@ block A(D) {
     return y
   }
 }
+model M() {}

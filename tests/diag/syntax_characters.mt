@@ -15,3 +15,4 @@ block A(D) {
   let d = "open
   let e = 3
 }
+model M() {}

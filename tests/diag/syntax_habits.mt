@@ -11,3 +11,4 @@ block A(D) {
   }
 }
 def g(x) { return x }
+model M() {}

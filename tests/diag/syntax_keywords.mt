@@ -5,3 +5,4 @@ block A(D) {
   layer state = B(D)
   let in = 3
 }
+model M() {}

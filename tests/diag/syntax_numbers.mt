@@ -12,3 +12,4 @@ block A(D) {
   let e = 1__0
   let f = 1_000
 }
+model M() {}

@@ -10,3 +10,4 @@ block A(D) {
     return y
   }
 }
+model M() {}

@@ -3,3 +3,4 @@
 mt 1
 data c = tokens("a\qb")
 let names = 'x'
+model M() {}

@@ -7,3 +7,4 @@ block A(D) {
   param v [D = ones
   fn f(x i64[D]) -> [D] { return x }
 }
+model M() {}

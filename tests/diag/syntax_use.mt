@@ -3,3 +3,4 @@
 mt 1
 use std/nn.mt (Linear)
 use "a" ()
+model M() {}
