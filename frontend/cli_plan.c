@@ -168,10 +168,12 @@ static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResul
 int cli_plan(Cli *c, Job **job, FitResult *r) {
   *job = elaborate(c->arena, c->diags, &c->job);
   if (!*job || c->diags->errors > 0) return EXIT_SOURCE;
-  if ((*job)->memory.optimizer == 1) {
-    diag_error(c->diags, E_NOT_YET, NO_LOC, "`memory { optimizer = host }` cannot be planned yet: state stays on the device");
-    return EXIT_SOURCE;
-  }
+  Loc at = NO_LOC;
+  const char *not_yet = job_not_yet(*job, &at);
+  if (not_yet) diag_error(c->diags, E_NOT_YET, at, "%s cannot be planned yet", not_yet);
+  if ((*job)->memory.optimizer == 1)
+    diag_error(c->diags, E_NOT_YET, NO_LOC, "`memory { optimizer = host }` cannot be planned yet: its state stays on the device");
+  if (c->diags->errors > 0) return EXIT_SOURCE;
   PlanArgs args;
   int code = cli_plan_args(c, *job, &args);
   if (code != EXIT_OK) return code;

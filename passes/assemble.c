@@ -133,7 +133,13 @@ static void add_instance_bufs(Plan *p, Assembly *t, int program) {
     const Instance *x = &t->time.at[i];
     if (x->takes >= 0) { /* always an earlier instance */
       t->inst_buf[i] = t->inst_buf[x->takes];
-      p->bufs.at[t->inst_buf[i]].last = x->last;
+      PlanBuf *b = &p->bufs.at[t->inst_buf[i]];
+      b->last = x->last;
+      if (b->cls == BC_TRANSIENT && class_of(t, x) == BC_ACTIVATION) { /* what it is for most of its life */
+        b->cls = BC_ACTIVATION;
+        b->name = t->c->at[t->time.trace[x->first]].name;
+        b->value = t->m->unit[x->unit].value;
+      }
       continue;
     }
     const Unit *u = &t->m->unit[x->unit];

@@ -66,6 +66,5 @@ Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int
 int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
 /* Height and time of a graph that is run as it stands. */
 Fixed fit_fixed(const FitContext *x, Graph *g);
-bool fit_has_chunks(const Family *f);
 
 #endif

@@ -142,13 +142,6 @@ bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *bat
   return true;
 }
 
-bool fit_has_chunks(const Family *f) {
-  const Graph *g = f->micro[0]->clusters.g;
-  for (int i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i].chunk > 1) return true;
-  return false;
-}
-
 /* ---- recompute ---- */
 
 typedef struct {
