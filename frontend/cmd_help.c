@@ -19,6 +19,8 @@ static int document(Cli *c) {
   } else if (!strcmp(topic, "op") || !strcmp(topic, "ops")) {
     cli_op_markdown(stdout);
   } else if (!strcmp(topic, "settings")) {
+    puts("# Settings\n\nMade by `mtc help settings --markdown` from `frontend/settings.def`; a test "
+         "compares.\n");
     settings_markdown(stdout);
   } else {
     return cli_usage(c, "--markdown knows the topics errors, op and settings, not `%s`", topic);
