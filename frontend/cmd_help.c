@@ -1,31 +1,65 @@
 /* cmd_help.c - `mtc help TOPIC`: a command, a section or setting, an operation or a diagnostic,
  * whatever has that name; and the documents made from the tables. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "frontend/builtins.h"
 #include "frontend/cli.h"
 #include "frontend/settings.h"
 
-static int document(Cli *c) {
-  const char *topic = c->args.n ? c->args.at[0] : "";
-  if (c->flag.completion) {
-    cli_doc_completion(c->flag.completion, stdout);
-  } else if (c->flag.man) {
-    cli_doc_man(stdout);
-  } else if (!topic[0]) {
-    cli_doc_markdown(stdout);
-  } else if (!strcmp(topic, "errors")) {
-    cli_explain_markdown(stdout);
-  } else if (!strcmp(topic, "op") || !strcmp(topic, "ops")) {
-    cli_op_markdown(stdout);
-  } else if (!strcmp(topic, "settings")) {
-    puts("# Settings\n\nMade by `mtc help settings --markdown` from `frontend/settings.def`; a test "
-         "compares.\n");
-    settings_markdown(stdout);
-  } else {
-    return cli_usage(c, "--markdown knows the topics errors, op and settings, not `%s`", topic);
+static void settings_page(FILE *to) {
+  fputs(
+      "# Settings\n\nMade by `mtc help settings --markdown` from `frontend/settings.def`; a test "
+      "compares.\n\n",
+      to);
+  settings_markdown(to);
+}
+
+/* The generated pages: the file in docs/ and the topic that prints it with --markdown. */
+static const struct {
+  const char *file, *topic;
+  void (*print)(FILE *to);
+} pages[] = {
+    {"cli.md", "", cli_doc_markdown},  {"errors.md", "errors", cli_explain_markdown},
+    {"ops.md", "op", cli_op_markdown}, {"settings.md", "settings", settings_page},
+    {"mtc.1", NULL, cli_doc_man},
+};
+
+static int write_pages(Cli *c, const char *folder) {
+  if (!make_dirs(folder))
+    return cli_fail(c, EXIT_IO, "cannot make the folder `%s`: %s", folder, strerror(errno));
+  for (int i = 0; i < COUNT_OF(pages); i++) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    ensure(f, "out of memory");
+    pages[i].print(f);
+    fclose(f);
+    const char *path = arena_printf(c->arena, "%s/%s", folder, pages[i].file);
+    bool written = write_file_atomic(path, text, size);
+    free(text);
+    if (!written) return cli_fail(c, EXIT_IO, "cannot write `%s`: %s", path, strerror(errno));
   }
   return EXIT_OK;
+}
+
+static int document(Cli *c) {
+  const char *topic = c->args.n ? c->args.at[0] : "";
+  if (c->flag.write_docs) return write_pages(c, c->flag.write_docs);
+  if (c->flag.completion) {
+    cli_doc_completion(c->flag.completion, stdout);
+    return EXIT_OK;
+  }
+  if (c->flag.man) {
+    cli_doc_man(stdout);
+    return EXIT_OK;
+  }
+  for (int i = 0; i < COUNT_OF(pages); i++) {
+    if (!pages[i].topic || strcmp(pages[i].topic, topic)) continue;
+    pages[i].print(stdout);
+    return EXIT_OK;
+  }
+  return cli_usage(c, "--markdown knows the topics errors, op and settings, not `%s`", topic);
 }
 
 /* Several things may share a name: `train` is a command and a section. */
@@ -78,7 +112,8 @@ static int unknown_topic(Cli *c, const char *topic) {
 }
 
 int cmd_help(Cli *c) {
-  if (c->flag.completion || c->flag.man || c->flag.markdown) return document(c);
+  if (c->flag.completion || c->flag.man || c->flag.markdown || c->flag.write_docs)
+    return document(c);
   const char *name = c->args.n ? c->args.at[0] : "";
   bool op = !strcmp(name, "op") || !strcmp(name, "ops");
   Topics t = {0};
