@@ -42,14 +42,14 @@ __device__ __forceinline__ void accumulate(float o[4][COLS], const float *p, con
     }
 }
 
-__device__ __forceinline__ void store_rows(ELEM *to, float o[4][COLS], int first, int rows, int stride, const float f[4],
-                                           int tx, int ty) {
+__device__ __forceinline__ void store_rows(ELEM *to, const float o[4][COLS], int first, int rows, int stride, float f, int tx,
+                                           int ty) {
 #pragma unroll
   for (int i = 0; i < 4; i++)
 #pragma unroll
     for (int c = 0; c < COLS; c++)
       if (first + 4 * ty + i < rows && tx + 16 * c < DH)
-        to[(long long)(first + 4 * ty + i) * stride + tx + 16 * c] = STORE(o[i][c] * f[i]);
+        to[(long long)(first + 4 * ty + i) * stride + tx + 16 * c] = STORE(o[i][c] * f);
 }
 
 __device__ __forceinline__ bool visible(int query, int key, int TK, const unsigned char *m) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ float row_sum(float x) {
 }
 
 #if KERNEL == 0
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 2)
     attention_fwd(const ELEM *Q, const ELEM *K, const ELEM *V, ELEM *O, float *L, const unsigned char *M, int TQ, int TK,
                   int H, int HK, int ldq, int ldk, int ldv, int ldo, float sl2) {
   extern __shared__ float shared[];
@@ -113,19 +113,20 @@ extern "C" __global__ void __launch_bounds__(128)
     __syncthreads();
     accumulate(o, sp, sv, tx, ty);
   }
-  float f[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    f[i] = l[i] > 0 ? 1.0f / l[i] : 0.0f;
+    const float f = l[i] > 0 ? 1.0f / l[i] : 0.0f;
+#pragma unroll
+    for (int c = 0; c < COLS; c++) o[i][c] *= f;
     if (tx == 0 && q0 + 4 * ty + i < TQ) L[((long long)b * H + h) * TQ + q0 + 4 * ty + i] = m[i] + logf(l[i]);
   }
-  store_rows(O + (long long)b * TQ * ldo + h * DH, o, q0, TQ, ldo, f, tx, ty);
+  store_rows(O + (long long)b * TQ * ldo + h * DH, o, q0, TQ, ldo, 1.0f, tx, ty);
 }
 #endif
 
 #if KERNEL == 1
 // Grid (TP / 8, H, B): a row for each 16 threads.
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 2)
     attention_bwd_prep(const ELEM *O, const ELEM *dO, const float *L, float *W, int TQ, int TP, int H, int ldo, int lddo) {
   const int tx = threadIdx.x % 16, r = blockIdx.x * 8 + threadIdx.x / 16, h = blockIdx.y, b = blockIdx.z;
   float *w = W + ((long long)b * H + h) * 2 * TP, d = 0;
@@ -139,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(128)
 #if KERNEL == 2
 // Block: 32 keys of one key head; loops over the query heads of its group and their query tiles. Scores are transposed: rows
 // are keys, columns are queries.
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 2)
     attention_bwd_dkdv(const ELEM *Q, const ELEM *K, const ELEM *V, const ELEM *dO, const float *W, ELEM *dK, ELEM *dV,
                        const unsigned char *M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo,
                        int lddk, int lddv, float scale, float sl2) {
@@ -182,14 +183,13 @@ extern "C" __global__ void __launch_bounds__(128)
       accumulate(dk, sp, sq, tx, ty);
     }
   }
-  const float one[4] = {1, 1, 1, 1}, all[4] = {scale, scale, scale, scale};
-  store_rows(dK + (long long)b * TK * lddk + hk * DH, dk, k0, TK, lddk, all, tx, ty);
-  store_rows(dV + (long long)b * TK * lddv + hk * DH, dv, k0, TK, lddv, one, tx, ty);
+  store_rows(dK + (long long)b * TK * lddk + hk * DH, dk, k0, TK, lddk, scale, tx, ty);
+  store_rows(dV + (long long)b * TK * lddv + hk * DH, dv, k0, TK, lddv, 1.0f, tx, ty);
 }
 #endif
 
 #if KERNEL == 3
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 2)
     attention_bwd_dq(const ELEM *Q, const ELEM *K, const ELEM *V, const ELEM *dO, const float *W, ELEM *dQ,
                      const unsigned char *M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo,
                      int lddq, float scale, float sl2) {
@@ -224,7 +224,6 @@ extern "C" __global__ void __launch_bounds__(128)
     __syncthreads();
     accumulate(dq, sp, sk, tx, ty);
   }
-  const float all[4] = {scale, scale, scale, scale};
-  store_rows(dQ + (long long)b * TQ * lddq + h * DH, dq, q0, TQ, lddq, all, tx, ty);
+  store_rows(dQ + (long long)b * TQ * lddq + h * DH, dq, q0, TQ, lddq, scale, tx, ty);
 }
 #endif
