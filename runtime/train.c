@@ -209,7 +209,7 @@ static bool check_finite(Train *t, const RunPhase *ph, const Batch *b, StepRepor
     return true;
   }
   t->state.skipped++;
-  if (++t->state.skipped_in_row == 1) r->nonfinite = train_name_nonfinite(t, ph, b, f);
+  if (++t->state.skipped_in_row == 1) t->nonfinite = r->nonfinite = train_name_nonfinite(t, ph, b, f);
   return !f->code;
 }
 
@@ -221,8 +221,8 @@ static bool stop_nonfinite(Train *t, const StepReport *r, Fail *f) {
   return fail_set(f, EXIT_STOPPED, "stopped after step %lld: %lld step%s in a row with gradients that are "
                   "not finite%s%s",
                   (long long)t->state.step, (long long)t->state.skipped_in_row,
-                  t->state.skipped_in_row == 1 ? "" : "s", r->nonfinite ? ", first in " : "",
-                  r->nonfinite ? r->nonfinite : "");
+                  t->state.skipped_in_row == 1 ? "" : "s", t->nonfinite ? ", first in " : "",
+                  t->nonfinite ? t->nonfinite : "");
 }
 
 static int64_t last_step(const Train *t) {

@@ -36,6 +36,7 @@ typedef struct {
   int64_t total;       /* steps of all phases */
   int64_t saved_step;  /* of the last checkpoint, -1 none */
   bool measured;       /* the memory line was printed */
+  const char *nonfinite; /* parameter that the row of skipped steps began with, or NULL */
   double started;
 } Train;
 
