@@ -146,9 +146,10 @@ struct Elab {
   const Inst *root;
   VEC(LayerEntry) layers; /* every layer, in order of declaration along the path */
   VEC(WrapUse) wraps;
-  VEC(const Item *) making; /* blocks being instantiated, for E0109 */
+  VEC(const Inst *) making; /* layers that are being made, outermost first */
   Build *b;                 /* NULL while everything is static */
   Frame *frame;             /* innermost call */
+  VEC(Loc) blamed;          /* `let`s that a wrong `as` was put down to */
   const char *not_yet;      /* first thing that cannot be planned yet, and where */
   Loc not_yet_loc;
   const char *target_input; /* of job_target_input */
@@ -165,6 +166,7 @@ struct Elab {
 static inline Arena *elab_arena(const Elab *e) { return e->b ? e->b->g->arena : e->arena; }
 
 /* ---- elab_load.c: files, imports, declarations, overrides ---- */
+/* NULL, after messages, when the file cannot be read or has syntax errors. */
 Unit *elab_load(Elab *e, const char *path, Loc at);
 /* Names declared twice, names of operations, in every block whether used or not. */
 void elab_declarations(Elab *e, const Unit *u);

@@ -198,7 +198,7 @@ Val eval_static(Elab *e, const Scope *s, const Expr *x, const char *what) {
 
 bool eval_dim(Elab *e, const Scope *s, const Expr *x, int64_t *dim, const char **name) {
   Val v = eval_static(e, s, x, "a dimension");
-  *name = v.kind == V_INT && x->kind == EX_NAME ? (v.name ? v.name : x->text) : NULL;
+  *name = v.kind == V_INT && x->kind == EX_NAME ? v.name : NULL;
   *dim = v.i;
   if (v.kind == V_INT && v.i >= 0) return true;
   if (v.kind == V_NUM) {

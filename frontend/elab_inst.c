@@ -52,12 +52,6 @@ const char *inst_text(Elab *e, const Inst *in) {
   return s.text;
 }
 
-static void say_inst(Elab *e, Diag *d, const Inst *in) {
-  if (*in->path)
-    diag_note(e->d, d, "in %s, %s declared at %s", in->path, inst_text(e, in),
-              loc_text(e->d, e->arena, in->decl));
-}
-
 static const char *below(const char *path, const char *name) {
   return *path ? intern_printf("%s.%s", path, name) : intern(name);
 }
@@ -214,7 +208,7 @@ static const Binding *called_block(Elab *e, const Scope *s, const Expr *x) {
 
 static bool recursive_block(Elab *e, const Val *block, const Expr *x) {
   for (int i = 0; i < e->making.n; i++) {
-    if (e->making.at[i] != block->item) continue;
+    if (e->making.at[i]->item != block->item) continue;
     Diag *d = elab_error(e, E_RECURSION, caret(x), "block `%s` contains itself",
                          block->item->name.text);
     diag_label(e->d, d, block->item->name.loc, "declared here");
@@ -359,7 +353,6 @@ static void check_require(Elab *e, Inst *in, const Member *m) {
   Str s = {.arena = e->arena};
   name_values(e, &in->scope, m->value, &s);
   if (s.text) diag_primary_label(e->d, d, "%s", s.text);
-  say_inst(e, d, in);
 }
 
 static void make_members(Elab *e, Inst *in, const MemberList *list);
@@ -402,6 +395,7 @@ static Inst *inst_make(Elab *e, const Val *block, const char *path, const char *
                .up = up};
   in->scope.up = &block->unit->scope;
   int before = e->d->errors;
+  vec_push(e->arena, &e->making, in);
   for (int i = 0; i < it->formals.n; i++) {
     const Formal *f = &it->formals.at[i];
     Val v = given[i] ? args[i]
@@ -410,7 +404,6 @@ static Inst *inst_make(Elab *e, const Val *block, const char *path, const char *
     if (f->is_layer && v.kind == V_LAYER) in->wraps = v.inst;
     define(e, in, &f->name, v, f->name.loc, false);
   }
-  vec_push(e->arena, &e->making, it);
   make_members(e, in, &it->members);
   e->making.n--;
   return e->d->errors > before ? NULL : in;

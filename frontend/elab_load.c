@@ -220,8 +220,9 @@ Unit *elab_load(Elab *e, const char *path, Loc at) {
     diag_error(e->d, E_RECURSION, at, "\"%s\" uses itself", path);
     return NULL;
   }
+  int before = e->d->errors;
   File *f = mt_parse_file(e->arena, e->d, path);
-  if (!f) return NULL;
+  if (!f || e->d->errors > before) return NULL; /* what is half read would only look wrong */
   Unit *u = arena_new_of(e->arena, Unit);
   u->path = path;
   u->file = f;

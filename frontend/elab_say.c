@@ -92,6 +92,10 @@ static const char *frame_name(const Elab *e, const Frame *f) {
 
 void say_where(Elab *e, Diag *g) {
   const Frame *f = e->frame;
+  const Inst *made = e->making.n ? e->making.at[e->making.n - 1] : NULL;
+  if (!f && made && *made->path)
+    diag_note(e->d, g, "in %s, %s declared at %s", made->path, inst_text(e, made),
+              loc_text(e->d, e->arena, made->decl));
   if (!f) return;
   if (!f->up) {
     diag_note(e->d, g, "in %s", frame_name(e, f));

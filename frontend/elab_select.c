@@ -69,7 +69,10 @@ bool select_check(Elab *e, const char *pattern, Loc at, bool layers_only) {
   int layers = k.name.n;
   for (int i = 0; !layers_only && i < e->job->vars->all.n; i++)
     add_kind(e, &k, e->job->vars->all.at[i].path);
-  const char *near = nearest_word(pattern, k.name.at, k.name.n);
+  VEC(const char *) close = {0}; /* a prefix is near as a word, but not as a path */
+  for (int i = 0; i < k.name.n; i++)
+    if (strlen(k.name.at[i]) * 3 >= strlen(pattern) * 2) vec_push(e->arena, &close, k.name.at[i]);
+  const char *near = nearest_word(pattern, close.at, close.n);
   for (int i = 0; near && i < k.name.n; i++) {
     if (k.name.at[i] != near) continue;
     diag_primary_label(e->d, d, "nearest: \"%s\" (%d %s%s)", near, k.count.at[i],

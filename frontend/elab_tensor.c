@@ -304,53 +304,70 @@ static const char *product_text(Elab *e, const Shape *s, int from) {
     else
       str_addf(&t, "%lld", (long long)s->dim[i]);
   }
-  return t.text ? t.text : "1";
+  return t.text;
 }
 
-/* Which `let` among the dims would have to be what, and from which two sizes it would follow. */
-static void blame_let(Elab *e, const Scope *s, const Expr *x, Diag *d, const Recast *r) {
-  int64_t want = product(&r->in, r->same), got = product(&r->out, r->same);
+/* The `let` among the dims that the mistake may lie in, or NULL. */
+static const Binding *find_let(const Scope *s, const Expr *x, const Recast *r) {
   for (int i = r->same; i < x->type->dims.n && x->type->dims.n == r->out.rank; i++) {
     const Expr *dim = x->type->dims.at[i];
     const Binding *b = dim && dim->kind == EX_NAME ? scope_find(s, dim->text) : NULL;
-    if (!b || !b->is_let || !b->val.i) continue;
-    diag_label(e->d, d, b->loc, "%s is set here", dim->text);
-    int64_t others = got / b->val.i, need = others ? want / others : 0;
-    if (!others || need * others != want) continue;
-    const Scope *home = s;
-    while (!scope_find_here(home, dim->text)) home = home->up;
-    for (int p = 0; p < home->all.n; p++)
-      for (int q = 0; q < home->all.n; q++) {
-        const Binding *m = &home->all.at[p], *n = &home->all.at[q];
-        if (m->val.kind != V_INT || n->val.kind != V_INT || m == b || n == b || n->val.i < 2 ||
-            m->val.i != need * n->val.i)
-          continue;
-        diag_help(e->d, d, "%s = %s / %s would be %lld", dim->text, m->name, n->name,
-                  (long long)need);
-        return;
-      }
-    diag_help(e->d, d, "%s = %lld would fit", dim->text, (long long)need);
+    if (b && b->is_let && b->val.i) return b;
   }
+  return NULL;
+}
+
+/* What the `let` would have to be, and from which two sizes that would follow. */
+static void blame_let(Elab *e, const Scope *s, Diag *d, const Recast *r, const Binding *b) {
+  int64_t want = product(&r->in, r->same), others = product(&r->out, r->same) / b->val.i;
+  diag_label(e->d, d, b->loc, "%s is set here", b->name);
+  int64_t need = others ? want / others : 0;
+  if (!others || need * others != want) return;
+  const Scope *home = s;
+  while (!scope_find_here(home, b->name)) home = home->up;
+  for (int p = 0; p < home->all.n; p++)
+    for (int q = 0; q < home->all.n; q++) {
+      const Binding *m = &home->all.at[p], *n = &home->all.at[q];
+      if (m->val.kind != V_INT || n->val.kind != V_INT || m == b || n == b || n->val.i < 2 ||
+          m->val.i != need * n->val.i)
+        continue;
+      diag_help(e->d, d, "%s = %s / %s would be %lld", b->name, m->name, n->name, (long long)need);
+      return;
+    }
+  diag_help(e->d, d, "%s = %lld would fit", b->name, (long long)need);
+}
+
+/* One wrong `let` makes many wrong shapes: it is blamed once. */
+static bool blamed(Elab *e, const Binding *b) {
+  for (int i = 0; i < e->blamed.n; i++)
+    if (e->blamed.at[i].line == b->loc.line && e->blamed.at[i].file == b->loc.file) return true;
+  vec_push(e->arena, &e->blamed, b->loc);
+  return false;
 }
 
 static void say_reshape(Elab *e, const Scope *s, const Expr *x, const Val *a, Recast *r) {
   while (r->same < r->in.rank && r->same < r->out.rank &&
          r->in.dim[r->same] == r->out.dim[r->same])
     r->same++;
+  const Binding *let = find_let(s, x, r);
+  if (let && blamed(e, let)) return;
   long long in = product(&r->in, r->same), out = product(&r->out, r->same);
   Diag *d = r->same ? elab_error(e, E_RESHAPE, x->op_loc,
                                  "`as` must keep the element count: %lld per %s in, %lld out", in,
                                  per_what(e, r), out)
                     : elab_error(e, E_RESHAPE, x->op_loc,
                                  "`as` must keep the element count: %lld in, %lld out", in, out);
-  diag_label(e->d, d, x->type->loc, "%s  %s = %lld", shape_text(e->arena, &r->out),
-             product_text(e, &r->out, r->same), out);
+  if (r->out.rank - r->same > 1)
+    diag_label(e->d, d, x->type->loc, "%s  %s = %lld", shape_text(e->arena, &r->out),
+               product_text(e, &r->out, r->same), out);
+  else
+    diag_label(e->d, d, x->type->loc, "%s", shape_text(e->arena, &r->out));
   const char *part = "";
   if (a->origin)
     part = arena_printf(e->arena, "   %s of %s, %lld", ordinal_part(a->part_of),
                         say_expr(e, a->origin), (long long)r->in.dim[r->in.rank - 1] * a->part_of);
   diag_label(e->d, d, x->a->loc, "%s%s", shape_text(e->arena, &r->in), part);
-  blame_let(e, s, x, d, r);
+  if (let) blame_let(e, s, d, r, let);
 }
 
 /* The dims of `as [..]`: `..` keeps leading axes, `auto` takes what is left. False after a message. */

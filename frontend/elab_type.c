@@ -26,7 +26,7 @@ static bool dim_value(Elab *e, const Scope *s, const Expr *x, int64_t *dim, cons
   const Binding *b = x->kind == EX_NAME ? dim_binding(s, x->text) : NULL;
   if (b && b->val.kind == V_INT && b->val.i >= 0) {
     *dim = b->val.i;
-    *name = b->val.name ? b->val.name : x->text;
+    *name = b->val.name;
     return true;
   }
   return eval_dim(e, s, x, dim, name);

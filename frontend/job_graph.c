@@ -189,6 +189,44 @@ static void learn_layers(const Elab *e, const Graph *g) {
   }
 }
 
+/* Marks what the loss depends on in a way that has a gradient: floats made of floats. */
+static bool *differentiable(Arena *a, Graph *g) {
+  bool *on = arena_array(a, bool, g->values.n);
+  on[g->results.at[0]] = true;
+  for (int v = g->values.n - 1; v >= 0; v--) {
+    const Node *n = node_of(g, v);
+    bool stops = n->op == OP_HOLD || n->op == OP_FLOOR || !dtype_is_float(val(g, v)->dtype);
+    for (int i = 0; on[v] && !stops && i < n->nin; i++) on[n->in[i]] = true;
+  }
+  return on;
+}
+
+/* Parameters that the loss cannot train: all of them is an error, some a warning. */
+static void check_reach(Elab *e, Arena *scratch, const Fn *loss, Graph *g) {
+  Vars *vars = e->job->vars;
+  bool *on = differentiable(scratch, g), *reached = arena_array(scratch, bool, vars->all.n);
+  int trained = 0;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = node_at(g, i);
+    if (n->op == OP_VAR && on[n->out]) reached[n->ints[0]] = true;
+  }
+  for (int i = 0; i < vars->all.n; i++)
+    trained += reached[i] && vars->all.at[i].role == VAR_PARAM && vars->all.at[i].trainable;
+  if (!trained) {
+    Diag *d = diag_error(e->d, E_NO_GRADIENT, loss->name.loc,
+                         "no trained parameter has a gradient in `%s.%s`",
+                         e->named_item->name.text, loss->name.text);
+    diag_note(e->d, d, "comparisons, argmax, floor and stop_gradient have none");
+    return;
+  }
+  for (int i = 0; i < vars->all.n; i++) {
+    const Var *v = &vars->all.at[i];
+    if (reached[i] || v->role != VAR_PARAM || !v->trainable) continue;
+    Diag *d = diag_warn(e->d, W_UNUSED, v->loc, "parameter `%s` has no effect on the loss", v->path);
+    diag_help(e->d, d, "it stays as it starts; `freeze \"%s\"` says so", v->path);
+  }
+}
+
 static void warn_batch_stats(Elab *e, int phase) {
   const TrainPhase *p = &e->job->phases.at[phase];
   int64_t micro = phase_dim(e->job, phase, p->batch_dim ? p->batch_dim : "");
@@ -228,6 +266,7 @@ static void check_loss(Elab *e, Arena *scratch, const Fn *loss, int phase) {
   if (!phase) {
     learn_targets(e, &b);
     learn_layers(e, g);
+    check_reach(e, scratch, loss, g);
   }
   if (b.batch_stats) warn_batch_stats(e, phase);
   if (samples == 1 && !job_build(e, scratch, loss, FN_LOSS, phase, 2, false, NULL)) return;

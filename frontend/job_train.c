@@ -93,7 +93,7 @@ static void read_freeze(Elab *e, Stage *t, const Entry *en) {
 
 /* Reads the entries of `train` (but for phases, eval and checkpoint) or of a phase. */
 static void read_entries(Elab *e, Stage *t, const EntryList *list, bool in_phase) {
-  for (int i = 0; i < list->n; i++) {
+  for (int i = 0; i < list->n && !diag_full(e->d); i++) {
     const Entry *en = list->at[i];
     if (!settings_entry(e, &t->s, en, in_phase)) {
       t->ok = false;
@@ -120,7 +120,7 @@ static void settle_length(Elab *e, Stage *t, const Stage *base) {
     t->ok = false;
   }
   if (own_steps) epochs->given = false;
-  if (own_epochs) steps->given = false;
+  if (own_epochs && !own_steps) steps->given = false;
 }
 
 static void read_optimizer(Elab *e, Stage *t, Optimizer *o) {
@@ -304,6 +304,7 @@ static void add_phase(Elab *e, Stage *t, const char *name, Loc loc, const char *
   TrainPhase p = {.name = name, .loc = loc, .batch = 1, .unit = BATCH_SEQS, .batch_loc = NO_LOC};
   dims_of_command_line(e, t);
   t->ok &= settings_complete(e, &t->s, loc, label);
+  if (diag_full(e->d)) return;
   p.data = settings_get(&t->s, "data")->data;
   for (int i = 0; i < t->dims.n; i++) vec_push(e->arena, &p.dims, t->dims.at[i]);
   for (int i = 0; i < t->groups.n; i++) vec_push(e->arena, &p.groups, t->groups.at[i]);
@@ -326,7 +327,7 @@ static void add_phase(Elab *e, Stage *t, const char *name, Loc loc, const char *
 
 static void read_phases(Elab *e, const Stage *base, const Item *train) {
   int n = 0;
-  for (int i = 0; i < train->entries.n; i++) {
+  for (int i = 0; i < train->entries.n && !diag_full(e->d); i++) {
     const Entry *en = train->entries.at[i];
     if (en->kind != EN_SECTION || strcmp(en->key.text, "phase") || !en->name.text) continue;
     n++;
@@ -435,7 +436,7 @@ void job_train(Elab *e) {
   e->job->seed = (uint64_t)settings_get(&base.s, "seed")->num;
   e->job->init = settings_get(&base.s, "init")->text;
   read_phases(e, &base, it);
-  for (int i = 0; i < it->entries.n; i++) {
+  for (int i = 0; i < it->entries.n && !diag_full(e->d); i++) {
     const Entry *en = it->entries.at[i];
     if (en->kind != EN_SECTION || en->name.text || en->patterns.n) continue;
     if (!strcmp(en->key.text, "eval")) read_eval(e, en);
