@@ -14,7 +14,7 @@
 #include "remat.h"
 #include "rewrite.h"
 
-enum { MAX_INPUTS = 200, MAX_EMBEDDED = 16, MAX_VISITS = 4000 };
+enum { MAX_INPUTS = 200, MAX_EMBEDDED = 16, MAX_VISITS = 4000, MAX_DISTANCE = 128 };
 
 typedef struct {
   int parent;             /* union-find; itself for a root */
@@ -382,6 +382,19 @@ static void start_group(Fuse *f, NodeId id) {
   }
 }
 
+/* A cheap value joins its operands with its reader, not before: it is the reader's own copy. */
+static bool waits_for_reader(const Fuse *f, NodeId id) {
+  const Node *n = node_at(f->g, id);
+  if (!fuse_cheap(f->g, f->l, n)) return false;
+  for (int i = f->uses.first[n->out]; i < f->uses.first[n->out + 1]; i++) {
+    const Node *r = node_at(f->g, f->uses.user[i]);
+    if (!fuse_is_loop(f->l, r)) return false;
+    for (int k = 0; k < r->nin; k++)
+      if (r->in[k] == n->out && fuse_needs_storage(f->g, f->l, r, k)) return false;
+  }
+  return true;
+}
+
 static void join_operands(Fuse *f, NodeId id) {
   const Node *n = node_at(f->g, id);
   bool done[3] = {false};
@@ -401,7 +414,8 @@ static void join_operands(Fuse *f, NodeId id) {
     if (!operand_axes(f, id, best, mb)) continue;
     int8_t ma[MAX_RANK];
     memcpy(ma, f->axes[d].axes, sizeof ma);
-    try_merge(f, d, id, val(f->g, n->in[best])->shape.rank, ma, mb);
+    bool merged = try_merge(f, d, id, val(f->g, n->in[best])->shape.rank, ma, mb);
+    if (merged && waits_for_reader(f, d)) join_operands(f, d);
   }
 }
 
@@ -446,8 +460,27 @@ static void group_node(Fuse *f, NodeId id, const NodeId *product) {
   start_group(f, id);
   if (!f->group[id].loop) return;
   f->group[id].assigns = assign_of(f, id) >= 0;
-  join_operands(f, id);
+  if (!waits_for_reader(f, id)) join_operands(f, id);
   if (f->group[root(f, id)].assigns && f->nafter[id]) join_readers(f, id);
+}
+
+/* Loops that read the same stored value, near each other in the graph, read it once. */
+static void join_siblings(Fuse *f, ValueId v) {
+  int rank = val(f->g, v)->shape.rank;
+  NodeId last = -1;
+  int8_t ma[MAX_RANK], mb[MAX_RANK];
+  for (int i = f->uses.first[v]; i < f->uses.first[v + 1]; i++) {
+    NodeId r = f->uses.user[i];
+    const Node *x = node_at(f->g, r);
+    const Nest *q = &f->group[root(f, r)];
+    if (!fuse_is_loop(f->l, x) || !q->loop || q->space.rank != rank) continue;
+    int k = 0;
+    while (x->in[k] != v) k++;
+    if (!operand_axes(f, r, k, mb)) continue;
+    if (last >= 0 && q->first - f->group[root(f, last)].last <= MAX_DISTANCE) try_merge(f, last, r, rank, ma, mb);
+    operand_axes(f, r, k, ma);
+    last = r;
+  }
 }
 
 /* ---- result ---- */
@@ -502,5 +535,8 @@ Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
     product[n] = product[val(g, node_at(g, n)->in[0])->def] = p;
   }
   for (NodeId n = 0; n < g->nodes.n; n++) group_node(&f, n, product);
+  f.now = g->nodes.n;
+  for (ValueId v = 0; v < g->values.n; v++)
+    if (val(g, v)->shape.rank > 0 && f.uses.first[v + 1] - f.uses.first[v] > 1) join_siblings(&f, v);
   return finish(&f);
 }

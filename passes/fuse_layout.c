@@ -140,7 +140,7 @@ static bool take(Walk *w, ValueId v, ValuePlace want) {
     chain[n] = v;
     place[n] = want;
     if (d->op != OP_RESHAPE && d->op != OP_TRANSPOSE) break;
-    if (!before_view(w->g, d, &want, &want)) return false;
+    if (!before_view(w->g, d, &place[n], &want)) return false;
     v = d->in[0];
   }
   const Node *d = node_of(w->g, v);

@@ -112,20 +112,6 @@ typedef struct {
   ValueId bc1, root_bc2;   /* Adam's corrections */
 } Step;
 
-/* What the groups say of a parameter; later ones win. */
-static void settings_of(const Step *s, int param, double *decay, double *lr_scale) {
-  *decay = s->phase->opt.weight_decay;
-  *lr_scale = 1;
-  const char *path = s->job->vars->all.at[param].path;
-  for (int i = 0; i < s->phase->groups.n; i++) {
-    const Group *group = &s->phase->groups.at[i];
-    bool in = false;
-    for (int k = 0; k < group->patterns.n; k++) in |= selector_match(group->patterns.at[k], path, NULL);
-    if (in && !isnan(group->weight_decay)) *decay = group->weight_decay;
-    if (in && !isnan(group->lr_scale)) *lr_scale = group->lr_scale;
-  }
-}
-
 /* Stores x, or keeps `old` when the step is skipped. */
 static void store(Step *s, int var, ValueId x, ValueId old) {
   ValueId kept = g_select(s->g, s->finite, x, old);
@@ -179,10 +165,11 @@ static ValueId sgd(Step *s, const Update *u) {
 static void update_param(Step *s, int param) {
   Graph *g = s->g;
   Vars *vars = s->job->vars;
-  double lr_scale;
   int acc = accum_of(vars, param), home = master_of(vars, param);
-  Update u = {.m = derived(vars, param, ":m"), .v = derived(vars, param, ":v")};
-  settings_of(s, param, &u.decay, &lr_scale);
+  int phase = (int)(s->phase - s->job->phases.at);
+  double lr_scale = job_lr_scale(s->job, phase, param);
+  Update u = {.m = derived(vars, param, ":m"), .v = derived(vars, param, ":v"),
+              .decay = job_weight_decay(s->job, phase, param)};
   u.lr = lr_scale == 1 ? s->lr : times(g, s->lr, lr_scale);
   u.p = read_f32(g, home);
   u.grad = read_f32(g, acc);
