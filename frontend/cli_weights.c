@@ -11,7 +11,11 @@ Job *cli_map_job(Cli *c, const char *path) {
 
 static WeightSlot slot_of(const Vars *vars, const char *key, int var, bool transposed) {
   const Var *v = &vars->all.at[var];
-  WeightSlot s = {.key = key, .path = v->path, .var = var, .transposed = transposed, .dtype = v->dtype,
+  WeightSlot s = {.key = key,
+                  .path = v->path,
+                  .var = var,
+                  .transposed = transposed,
+                  .dtype = v->dtype,
                   .rank = v->shape.rank};
   memcpy(s.dim, v->shape.dim, sizeof s.dim);
   return s;
@@ -26,11 +30,13 @@ WeightSlots cli_job_slots(Cli *c, const Job *job) {
   }
   for (int i = 0; i < vars->all.n && !job->weights.n; i++) {
     const Var *v = &vars->all.at[i];
-    if (v->role == VAR_PARAM || v->role == VAR_STATE) s.at[s.n++] = slot_of(vars, v->path, i, false);
+    if (v->role == VAR_PARAM || v->role == VAR_STATE)
+      s.at[s.n++] = slot_of(vars, v->path, i, false);
   }
   return s;
 }
 
 int cli_failed(Cli *c, const Fail *f) {
-  return f->page ? cli_fail(c, f->code, "[%s] %s", f->page, f->text) : cli_fail(c, f->code, "%s", f->text);
+  return f->page ? cli_fail(c, f->code, "[%s] %s", f->page, f->text)
+                 : cli_fail(c, f->code, "%s", f->text);
 }

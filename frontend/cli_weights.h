@@ -5,7 +5,8 @@
 #include "../runtime/fail.h"
 #include "../runtime/weights.h"
 
-/* Elaborates the model given by --map (with -D, --set and --preset of the command line). NULL with diagnostics. */
+/* Elaborates the model given by --map (with -D, --set and --preset of the command line). NULL with
+ * diagnostics. */
 Job *cli_map_job(Cli *c, const char *path);
 /* Its slots: by the `weights` section, else every parameter and state by its path. */
 WeightSlots cli_job_slots(Cli *c, const Job *job);

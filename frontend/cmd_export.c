@@ -1,5 +1,6 @@
-/* cmd_export.c - `mtc export RUN|FILE.mtck [--map F.mt] -o OUT.safetensors`: a checkpoint under the keys and in the layout
- * of a `weights` map. The most precise copy of each parameter is taken: its master where there is one. */
+/* cmd_export.c - `mtc export RUN|FILE.mtck [--map F.mt] -o OUT.safetensors`: a checkpoint under the
+ * keys and in the layout of a `weights` map. The most precise copy of each parameter is taken: its
+ * master where there is one. */
 #include "cli_weights.h"
 
 #include "../runtime/checkpoint.h"
@@ -37,7 +38,8 @@ static bool find_slots(Cli *c, const char *run, WeightSlots *slots, Fail *f) {
                                     : path_beside(c->arena, run, "model.mtx");
   const char *why;
   Program *p = mtx_read(c->arena, path, &why);
-  if (!p) return fail_page(f, EXIT_IO, "E0601", "%s\n  = --map FILE.mt names the model instead", why);
+  if (!p)
+    return fail_page(f, EXIT_IO, "E0601", "%s\n  = --map FILE.mt names the model instead", why);
   *slots = weights_of_program(c->arena, p);
   return true;
 }
@@ -55,7 +57,8 @@ static bool match(Cli *c, const Checkpoint *from, const WeightSlots *slots, cons
   for (int i = 0; i < slots->n; i++) {
     const WeightSlot *s = &slots->at[i];
     const StEntry *e = found[i] = best_copy(c, from, s->path);
-    bool fits = e && e->rank == s->rank && !memcmp(e->dim, s->dim, sizeof *s->dim * (size_t)s->rank);
+    bool fits =
+        e && e->rank == s->rank && !memcmp(e->dim, s->dim, sizeof *s->dim * (size_t)s->rank);
     if (fits || wrong++ >= 20) continue;
     str_addf(&lines, "\n  %s  %s for %s", e ? "mis-shaped" : "missing   ", s->path, s->key);
   }
@@ -70,7 +73,8 @@ static bool export_to(Cli *c, const Checkpoint *from, const WeightSlots *slots, 
   for (int i = 0; i < slots->n; i++) {
     const WeightSlot *s = &slots->at[i];
     to[i] = (StEntry){.name = s->key, .dtype = found[i]->dtype, .rank = s->rank};
-    if (c->flag.dtype && dtype_is_float((DType)to[i].dtype)) to[i].dtype = dtype_by_name(c->flag.dtype);
+    if (c->flag.dtype && dtype_is_float((DType)to[i].dtype))
+      to[i].dtype = dtype_by_name(c->flag.dtype);
     weights_file_dims(s, to[i].dim);
   }
   ExportSource source = {slots, found, to};
@@ -88,7 +92,9 @@ int cmd_export(Cli *c) {
   Checkpoint *from = is_folder(run) ? checkpoint_newest(run, &f) : checkpoint_open(run, &f);
   if (!from && !f.code) fail_page(&f, EXIT_IO, "E0601", "%s has no checkpoint", run);
   bool ok = from && export_to(c, from, &slots, &f);
-  if (ok) printf("%d tensors of step %lld written to %s\n", slots.n, (long long)from->state.step, c->flag.output);
+  if (ok)
+    printf("%d tensors of step %lld written to %s\n", slots.n, (long long)from->state.step,
+           c->flag.output);
   checkpoint_close(from);
   return ok ? EXIT_OK : cli_failed(c, &f);
 }

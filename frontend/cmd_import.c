@@ -1,5 +1,6 @@
-/* cmd_import.c - `mtc import FILE.safetensors --map F.mt -o OUT.mtck`: published weights as a checkpoint of step 0, under
- * the model's own paths. `init = "OUT.mtck"` starts training from it. Streams: one tensor at a time. */
+/* cmd_import.c - `mtc import FILE.safetensors --map F.mt -o OUT.mtck`: published weights as a
+ * checkpoint of step 0, under the model's own paths. `init = "OUT.mtck"` starts training from it.
+ * Streams: one tensor at a time. */
 #include "cli_weights.h"
 
 #include "../runtime/checkpoint.h"
@@ -12,7 +13,8 @@ typedef struct {
   const SafeTensors *file;
 } ImportSource;
 
-/* Floats stay in the file's dtype, so that nothing is lost; loading rounds them to what the plan wants. */
+/* Floats stay in the file's dtype, so that nothing is lost; loading rounds them to what the plan
+ * wants. */
 static DType stored_dtype(const WeightSlot *s, const StEntry *e) {
   return dtype_is_float(s->dtype) ? (DType)e->dtype : s->dtype;
 }
@@ -24,8 +26,8 @@ static bool fetch(void *context, int i, void *to, Fail *f) {
   return weights_import(s, e, stored_dtype(s, e), to, f);
 }
 
-static bool write_checkpoint(Cli *c, const Job *job, const WeightSlots *slots, const SafeTensors *file,
-                             Fail *f) {
+static bool write_checkpoint(Cli *c, const Job *job, const WeightSlots *slots,
+                             const SafeTensors *file, Fail *f) {
   StEntry *e = arena_array(c->arena, StEntry, slots->n + 1);
   for (int i = 0; i < slots->n; i++) {
     const WeightSlot *s = &slots->at[i];
@@ -40,10 +42,12 @@ static bool write_checkpoint(Cli *c, const Job *job, const WeightSlots *slots, c
 
 int cmd_import(Cli *c) {
   const char *path = c->args.at[0];
-  if (!c->flag.map) return cli_usage(c, "import needs --map FILE.mt, the model whose weights these are");
+  if (!c->flag.map)
+    return cli_usage(c, "import needs --map FILE.mt, the model whose weights these are");
   if (!c->flag.output) return cli_usage(c, "import needs -o FILE, the checkpoint to write");
   if (str_starts(path, "hf:") || strstr(path, "://"))
-    return cli_usage(c, "`%s`: nothing is downloaded; fetch model.safetensors and import that", path);
+    return cli_usage(c, "`%s`: nothing is downloaded; fetch model.safetensors and import that",
+                     path);
   if (path_exists(c->flag.output) && !c->flag.force)
     return cli_usage(c, "%s exists; --force overwrites it", c->flag.output);
   Job *job = cli_map_job(c, c->flag.map);

@@ -1,5 +1,5 @@
-/* cmd_train.c - `mtc train F.mt|F.mtx -o DIR`: plans and compiles a model, or takes a compiled program, and runs it with
- * the loop of runtime/train.c. DIR/model.mtx is the program that ran. */
+/* cmd_train.c - `mtc train F.mt|F.mtx -o DIR`: plans and compiles a model, or takes a compiled
+ * program, and runs it with the loop of runtime/train.c. DIR/model.mtx is the program that ran. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +10,16 @@
 #include "runtime/train.h"
 
 /* The runtime knows no job.h; its numbers for the same things must agree. */
-_Static_assert((int)RD_TOKENS == (int)DATA_TOKENS && (int)RD_TEXT == (int)DATA_TEXT && (int)RD_JSONL == (int)DATA_JSONL, "");
+_Static_assert((int)RD_TOKENS == (int)DATA_TOKENS && (int)RD_TEXT == (int)DATA_TEXT &&
+                   (int)RD_JSONL == (int)DATA_JSONL,
+               "");
 _Static_assert((int)RT_ERROR == (int)TOO_LONG_ERROR && (int)RT_TRUNCATE == (int)TOO_LONG_TRUNCATE &&
-                   (int)RT_SPLIT == (int)TOO_LONG_SPLIT, "");
+                   (int)RT_SPLIT == (int)TOO_LONG_SPLIT,
+               "");
 _Static_assert((int)RS_CONSTANT == (int)SCHED_CONSTANT && (int)RS_LINEAR == (int)SCHED_LINEAR &&
                    (int)RS_COSINE == (int)SCHED_COSINE && (int)RS_WSD == (int)SCHED_WSD &&
-                   (int)RS_RSQRT == (int)SCHED_RSQRT, "");
+                   (int)RS_RSQRT == (int)SCHED_RSQRT,
+               "");
 
 /* Flags that would change a program that is compiled already. */
 static const char *compile_flag(const Cli *c) {
@@ -33,14 +37,17 @@ static const char *compile_flag(const Cli *c) {
 
 static int load_program(Cli *c, Program **p) {
   const char *flag = compile_flag(c), *why;
-  if (flag) return cli_usage(c, "%s is compiled already: %s belongs to `mtc compile`", c->job.path, flag);
+  if (flag)
+    return cli_usage(c, "%s is compiled already: %s belongs to `mtc compile`", c->job.path, flag);
   *p = mtx_read(c->arena, c->job.path, &why);
   if (!*p) return cli_fail(c, EXIT_IO, "%s", why);
   int64_t bound = cli_bytes(&c->flag.vram, 0);
-  if (c->flag.vram.text && bound < 0) return cli_usage(c, "--vram takes bytes here, not `%s`", c->flag.vram.text);
+  if (c->flag.vram.text && bound < 0)
+    return cli_usage(c, "--vram takes bytes here, not `%s`", c->flag.vram.text);
   if (bound >= 0 && (*p)->peak_bytes > bound)
-    return cli_fail(c, EXIT_INFEASIBLE, "%s needs %lld bytes (%s), more than --vram %s", c->job.path,
-                    (long long)(*p)->peak_bytes, format_bytes(c->arena, (*p)->peak_bytes), c->flag.vram.text);
+    return cli_fail(c, EXIT_INFEASIBLE, "%s needs %lld bytes (%s), more than --vram %s",
+                    c->job.path, (long long)(*p)->peak_bytes,
+                    format_bytes(c->arena, (*p)->peak_bytes), c->flag.vram.text);
   return EXIT_OK;
 }
 
@@ -58,13 +65,15 @@ static int compile_program(Cli *c, Program **p) {
 int cmd_train(Cli *c) {
   const CliFlags *flag = &c->flag;
   bool compiled = str_ends(c->job.path, ".mtx");
-  if (flag->resume && flag->force) return cli_usage(c, "--resume goes on with a run, --force starts over: choose one");
+  if (flag->resume && flag->force)
+    return cli_usage(c, "--resume goes on with a run, --force starts over: choose one");
   if (flag->dry_run == 0) return cli_usage(c, "--dry-run takes a number of steps from 1 on");
   Program *p;
   int code = compiled ? load_program(c, &p) : compile_program(c, &p);
   if (code != EXIT_OK) return code;
   if (flag->device && strcmp(flag->device, p->cuda ? "cuda" : "cpu") != 0)
-    return cli_fail(c, EXIT_DEVICE, "the program is compiled for %s and cannot run on %s: leave out %s", p->target,
+    return cli_fail(c, EXIT_DEVICE,
+                    "the program is compiled for %s and cannot run on %s: leave out %s", p->target,
                     flag->device, compiled ? "--device or compile it again" : "--target");
   TrainOptions o = {.dir = flag->output ? flag->output : "run",
                     .resume = flag->resume,

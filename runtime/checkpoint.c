@@ -1,7 +1,8 @@
 /* checkpoint.c - the .mtck file: writing in one pass, verified reading. See checkpoint.h.
  *
- * Layout: magic, tensors at multiples of 64 bytes with zeros between them, a JSON table, and a trailer of 32 bytes that
- * says where the table is and what its checksum is. The table comes last so that nothing needs to be known in advance. */
+ * Layout: magic, tensors at multiples of 64 bytes with zeros between them, a JSON table, and a
+ * trailer of 32 bytes that says where the table is and what its checksum is. The table comes last
+ * so that nothing needs to be known in advance. */
 #include "checkpoint.h"
 #include "outfile.h"
 
@@ -35,17 +36,17 @@ static json_t *entry_json(const StEntry *e, int64_t offset, uint64_t sum) {
   json_t *shape = json_array();
   for (int i = 0; i < e->rank; i++) json_array_append_new(shape, json_integer(e->dim[i]));
   return json_pack("{s:s, s:s, s:o, s:I, s:I, s:o}", "path", e->name, "dtype",
-                   dtype_name((DType)e->dtype), "shape", shape, "offset", (json_int_t)offset, "bytes",
-                   (json_int_t)entry_bytes(e), "xxh3", hex(sum));
+                   dtype_name((DType)e->dtype), "shape", shape, "offset", (json_int_t)offset,
+                   "bytes", (json_int_t)entry_bytes(e), "xxh3", hex(sum));
 }
 
 static json_t *state_json(const char *model, const TrainState *s) {
   return json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema",
                    "mtc.checkpoint/1", "mtc", MTC_VERSION, "model", model, "plan", hex(s->plan_id),
                    "seed", hex(s->seed), "step", (json_int_t)s->step, "phase", (json_int_t)s->phase,
-                   "phase_step", (json_int_t)s->phase_step, "epoch", (json_int_t)s->data.epoch, "index",
-                   (json_int_t)s->data.index, "skipped", (json_int_t)s->skipped, "skipped_in_row",
-                   (json_int_t)s->skipped_in_row);
+                   "phase_step", (json_int_t)s->phase_step, "epoch", (json_int_t)s->data.epoch,
+                   "index", (json_int_t)s->data.index, "skipped", (json_int_t)s->skipped,
+                   "skipped_in_row", (json_int_t)s->skipped_in_row);
 }
 
 static bool write_tensors(OutFile *o, json_t *table, const StEntry *vars, int n, StFetch fetch,
@@ -101,7 +102,8 @@ bool checkpoint_write(const char *path, const char *model, const TrainState *s, 
 
 /* ---- reading ---- */
 
-__attribute__((format(printf, 3, 4))) static bool bad(const Checkpoint *c, Fail *f, const char *fmt, ...) {
+__attribute__((format(printf, 3, 4))) static bool bad(const Checkpoint *c, Fail *f, const char *fmt,
+                                                      ...) {
   char why[600];
   va_list ap;
   va_start(ap, fmt);
@@ -138,9 +140,11 @@ static bool read_entry(const Checkpoint *c, const json_t *j, StEntry *e, Fail *f
   uint64_t sum;
   int t = dtype ? dtype_by_name(dtype) : -1;
   if (!path || t < 0 || !json_is_array(shape) || json_array_size(shape) > MAX_RANK ||
-      !get_count(j, "offset", &offset) || !get_count(j, "bytes", &bytes) || !get_hex(j, "xxh3", &sum))
+      !get_count(j, "offset", &offset) || !get_count(j, "bytes", &bytes) ||
+      !get_hex(j, "xxh3", &sum))
     return bad(c, f, "its table is damaged");
-  *e = (StEntry){.name = arena_printf(c->arena, "%s", path), .dtype = t, .dtype_text = dtype_name((DType)t)};
+  *e = (StEntry){
+      .name = arena_printf(c->arena, "%s", path), .dtype = t, .dtype_text = dtype_name((DType)t)};
   e->file = c->path;
   e->rank = (int)json_array_size(shape);
   want = dtype_bytes((DType)t);
@@ -161,7 +165,8 @@ static bool read_state(Checkpoint *c, const json_t *j, Fail *f) {
   TrainState *s = &c->state;
   const char *model = json_string_value(json_object_get(j, "model"));
   const char *schema = json_string_value(json_object_get(j, "schema"));
-  if (!schema || strcmp(schema, "mtc.checkpoint/1") != 0) return bad(c, f, "another version of the format");
+  if (!schema || strcmp(schema, "mtc.checkpoint/1") != 0)
+    return bad(c, f, "another version of the format");
   if (!model || !get_hex(j, "plan", &s->plan_id) || !get_hex(j, "seed", &s->seed) ||
       !get_count(j, "step", &s->step) || !get_count(j, "phase", &s->phase) ||
       !get_count(j, "phase_step", &s->phase_step) || !get_count(j, "epoch", &s->data.epoch) ||
@@ -210,7 +215,8 @@ static bool read_table(Checkpoint *c, const json_t *j, size_t end, Fail *f) {
 
 static bool read_all(Checkpoint *c, Fail *f) {
   const uint8_t *p = c->map;
-  if (c->size < sizeof magic || memcmp(p, magic, sizeof magic) != 0) return bad(c, f, "not a checkpoint");
+  if (c->size < sizeof magic || memcmp(p, magic, sizeof magic) != 0)
+    return bad(c, f, "not a checkpoint");
   if (c->size < sizeof magic + TRAILER || memcmp(p + c->size - 8, end_magic, sizeof end_magic) != 0)
     return bad(c, f, "truncated");
   const uint8_t *trailer = p + c->size - TRAILER;

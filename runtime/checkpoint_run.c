@@ -1,4 +1,5 @@
-/* checkpoint_run.c - checkpoints of a running program and of a run's folder: save, restore, newest, prune. */
+/* checkpoint_run.c - checkpoints of a running program and of a run's folder: save, restore, newest,
+ * prune. */
 #include "checkpoint.h"
 #include "convert.h"
 #include "variables.h"
@@ -36,7 +37,8 @@ static char *shell_pattern(Arena *a, const char *s, size_t n) {
   return depth ? NULL : out.text;
 }
 
-/* Does a path match one of the selectors of a list "p, q"? Commas inside braces belong to their selector. */
+/* Does a path match one of the selectors of a list "p, q"? Commas inside braces belong to their
+ * selector. */
 static bool matches_only(Arena *a, const char *only, const char *path) {
   int depth = 0;
   const char *start = only;
@@ -105,12 +107,14 @@ static bool check_fit(const Checkpoint *c, const Program *p, Arena *a, Fail *f) 
     if (!variable_persists(v) || (e && same_shape(v, e))) continue;
     bool frozen = v->role == PV_PARAM && !v->trainable;
     if (!e && frozen && p->ckpt_only) continue;
-    if (wrong++ < 20) str_addf(&lines, "\n  %s  %s", e ? "another shape " : "missing       ", v->path);
+    if (wrong++ < 20)
+      str_addf(&lines, "\n  %s  %s", e ? "another shape " : "missing       ", v->path);
   }
   if (!wrong) return true;
-  return fail_page(f, EXIT_IO, "E0302",
-                   "%s does not fit this model: %d of its variables are missing or have another shape%s",
-                   c->path, wrong, lines.text);
+  return fail_page(
+      f, EXIT_IO, "E0302",
+      "%s does not fit this model: %d of its variables are missing or have another shape%s",
+      c->path, wrong, lines.text);
 }
 
 bool checkpoint_restore(const Checkpoint *c, Replay *r, Fail *f) {
@@ -145,7 +149,8 @@ char *checkpoint_path(Arena *a, const char *dir, int64_t step) {
 static int64_t step_of(const char *name) {
   long long step;
   int end = 0;
-  if (sscanf(name, "step-%lld.mtck%n", &step, &end) != 1 || name[end] || !end || step < 0) return -1;
+  if (sscanf(name, "step-%lld.mtck%n", &step, &end) != 1 || name[end] || !end || step < 0)
+    return -1;
   return step;
 }
 

@@ -14,7 +14,9 @@ static uint32_t bits_of(float f) {
   return bits;
 }
 
-float bf16_to_f32(uint16_t x) { return float_of((uint32_t)x << 16); }
+float bf16_to_f32(uint16_t x) {
+  return float_of((uint32_t)x << 16);
+}
 
 uint16_t f32_to_bf16(float x) {
   uint32_t b = bits_of(x);
@@ -73,7 +75,8 @@ void convert_elements(DType to, void *dst, DType from, const void *src, int64_t 
     memcpy(dst, src, (size_t)n * (size_t)dtype_bytes(to));
     return;
   }
-  ensure(convert_possible(to, from), "no conversion from %s to %s", dtype_name(from), dtype_name(to));
+  ensure(convert_possible(to, from), "no conversion from %s to %s", dtype_name(from),
+         dtype_name(to));
   for (int64_t i = 0; i < n; i++) store_float(to, dst, i, load_float(from, src, i));
 }
 

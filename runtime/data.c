@@ -22,12 +22,13 @@ static bool map_file(DataSet *d, const char *path, Fail *f) {
   if (!S_ISREG(st.st_mode)) {
     fail_page(f, EXIT_IO, "E0601", "data `%s`: %s is not a file", d->name, path);
   } else if (!s.size) {
-    fail_page(f, EXIT_IO, "E0602", "data `%s`: %s is empty\n  = remove it or write it again", d->name,
-              path);
+    fail_page(f, EXIT_IO, "E0602", "data `%s`: %s is empty\n  = remove it or write it again",
+              d->name, path);
   } else {
     void *map = mmap(NULL, s.size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
-      fail_page(f, EXIT_IO, "E0601", "data `%s`: cannot map %s: %s", d->name, path, strerror(errno));
+      fail_page(f, EXIT_IO, "E0601", "data `%s`: cannot map %s: %s", d->name, path,
+                strerror(errno));
     else
       s.map = map;
   }
@@ -61,9 +62,10 @@ static bool open_files(DataSet *d, const char *source, double *from, double *to,
   *from = 0, *to = 1;
   if (d->val && s->val) return map_files(d, source, s->val, f);
   if (d->val && s->holdout <= 0)
-    return fail_page(f, EXIT_IO, "E0602",
-                     "data `%s` has nothing to evaluate on\n  = give it `val = \"..\"` or `holdout = 0.1`",
-                     d->name);
+    return fail_page(
+        f, EXIT_IO, "E0602",
+        "data `%s` has nothing to evaluate on\n  = give it `val = \"..\"` or `holdout = 0.1`",
+        d->name);
   if (!s->train) return fail_page(f, EXIT_IO, "E0602", "data `%s` has no `train` files", d->name);
   double cut = s->val ? 1 : 1 - s->holdout;
   if (d->val)
@@ -77,7 +79,8 @@ DataSet *data_open(const ProgramData *setting, const char *source, bool val, con
                    Fail *f) {
   Arena *a = arena_new();
   DataSet *d = arena_new_of(a, DataSet);
-  *d = (DataSet){.arena = a, .setting = setting, .needs = *needs, .val = val, .kind = setting->kind};
+  *d =
+      (DataSet){.arena = a, .setting = setting, .needs = *needs, .val = val, .kind = setting->kind};
   d->name = setting->name ? setting->name : "data";
   double from, to;
   bool ok = open_files(d, source, &from, &to, f);
@@ -99,10 +102,15 @@ void data_close(DataSet *d) {
   arena_free(d->arena);
 }
 
-int64_t data_samples(const DataSet *d) { return d->samples; }
-int64_t data_all_tokens(const DataSet *d) { return d->tokens; }
+int64_t data_samples(const DataSet *d) {
+  return d->samples;
+}
+int64_t data_all_tokens(const DataSet *d) {
+  return d->tokens;
+}
 
-int64_t data_sample(const DataSet *d, int64_t i, int32_t *inputs, int32_t *targets, uint8_t *present) {
+int64_t data_sample(const DataSet *d, int64_t i, int32_t *inputs, int32_t *targets,
+                    uint8_t *present) {
   ensure(i >= 0 && i < d->samples, "sample %lld of %lld", (long long)i, (long long)d->samples);
   return d->kind == RD_JSONL ? jsonl_sample(d, i, inputs, targets, present)
                              : tokens_sample(d, i, inputs, targets, present);

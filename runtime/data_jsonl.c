@@ -1,7 +1,8 @@
 /* data_jsonl.c - jsonl data: one object a line with token ids and, if it likes, a loss mask.
  *
- * Every line is parsed once when the set is opened, so that what is wrong is reported with file and line; later a sample
- * is parsed again from its line. Target t is token t + 1; it counts when that token's mask is 1. */
+ * Every line is parsed once when the set is opened, so that what is wrong is reported with file and
+ * line; later a sample is parsed again from its line. Target t is token t + 1; it counts when that
+ * token's mask is 1. */
 #include "data_parts.h"
 
 #include <jansson.h>
@@ -11,7 +12,9 @@ typedef struct {
   json_t *object, *ids, *mask;
 } Record;
 
-static void release(Record *r) { json_decref(r->object); }
+static void release(Record *r) {
+  json_decref(r->object);
+}
 
 static json_t *either(json_t *object, const char *a, const char *b, const char *c) {
   json_t *v = json_object_get(object, a);
@@ -34,12 +37,14 @@ static bool parse_line(const char *text, size_t n, Record *r, char *why, size_t 
     snprintf(why, room, "not an object");
   else if (!r->ids)
     snprintf(why, room, "no `tokens` or `ids`%s",
-             json_object_get(r->object, "text") ? "; text becomes ids with models/convert_tokens.py" : "");
+             json_object_get(r->object, "text") ? "; text becomes ids with models/convert_tokens.py"
+                                                : "");
   else if (!json_is_array(r->ids))
     snprintf(why, room, "its ids are not an array");
   else if (json_array_size(r->ids) < 2)
     snprintf(why, room, "%zu tokens: a sample needs at least two", json_array_size(r->ids));
-  else if (r->mask && (!json_is_array(r->mask) || json_array_size(r->mask) != json_array_size(r->ids)))
+  else if (r->mask &&
+           (!json_is_array(r->mask) || json_array_size(r->mask) != json_array_size(r->ids)))
     snprintf(why, room, "its mask is not an array of %zu flags", json_array_size(r->ids));
   if (!why[0]) return true;
   release(r);
@@ -77,7 +82,8 @@ static bool check_values(const DataSet *d, const Record *r, char *why, size_t ro
 static bool index_line(DataSet *d, Line line, char *why, size_t room) {
   const Shard *s = &d->shards.at[line.shard];
   Record r;
-  if (!parse_line((const char *)s->map + line.offset, (size_t)line.bytes, &r, why, room)) return false;
+  if (!parse_line((const char *)s->map + line.offset, (size_t)line.bytes, &r, why, room))
+    return false;
   bool ok = check_values(d, &r, why, room);
   int64_t T = d->needs.tokens, targets = (int64_t)json_array_size(r.ids) - 1;
   bool needs_ignore = targets % T || (r.mask && !d->setting->prompt_loss);

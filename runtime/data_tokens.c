@@ -14,26 +14,29 @@ static uint32_t load_token(const Shard *s, int width, int64_t i) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* llm.c writes 256 int32: magic, version, token count. Skips it and checks the count against the size. */
+/* llm.c writes 256 int32: magic, version, token count. Skips it and checks the count against the
+ * size. */
 static bool skip_header(const DataSet *d, Shard *s, Fail *f) {
   if (s->size < 12) return true;
   uint32_t magic = load_token(s, 4, 0), tokens = load_token(s, 4, 2);
   if (magic != MAGIC_U16 && magic != MAGIC_U32) return true;
   if (s->size < HEADER_BYTES)
-    return fail_page(f, EXIT_IO, "E0602", "data `%s`: %s is truncated inside its header of %d bytes",
-                     d->name, s->path, HEADER_BYTES);
+    return fail_page(f, EXIT_IO, "E0602",
+                     "data `%s`: %s is truncated inside its header of %d bytes", d->name, s->path,
+                     HEADER_BYTES);
   size_t body = s->size - HEADER_BYTES;
   int other = d->width == 2 ? 4 : 2;
   if (body == (size_t)tokens * (size_t)other && tokens)
     return fail_page(f, EXIT_IO, "E0602",
-                     "data `%s`: %s holds tokens of %d bytes, not %d\n  = write `dtype = u%d`", d->name,
-                     s->path, other, d->width, 8 * other);
+                     "data `%s`: %s holds tokens of %d bytes, not %d\n  = write `dtype = u%d`",
+                     d->name, s->path, other, d->width, 8 * other);
   if (body != (size_t)tokens * (size_t)d->width)
     return fail_page(f, EXIT_IO, "E0602",
                      "data `%s`: %s is %s: its header announces %u tokens, %zu bytes hold %zu\n"
                      "  = copy or write it again",
-                     d->name, s->path, body < (size_t)tokens * (size_t)d->width ? "truncated" : "too long",
-                     tokens, body, body / (size_t)d->width);
+                     d->name, s->path,
+                     body < (size_t)tokens * (size_t)d->width ? "truncated" : "too long", tokens,
+                     body, body / (size_t)d->width);
   s->first = s->map + HEADER_BYTES;
   return true;
 }
@@ -44,8 +47,8 @@ static bool open_shard(const DataSet *d, Shard *s, Fail *f) {
   size_t body = s->size - (size_t)(s->first - s->map);
   if (body % (size_t)d->width)
     return fail_page(f, EXIT_IO, "E0602",
-                     "data `%s`: %s is truncated: %zu bytes are no whole number of u%d tokens", d->name,
-                     s->path, body, 8 * d->width);
+                     "data `%s`: %s is truncated: %zu bytes are no whole number of u%d tokens",
+                     d->name, s->path, body, 8 * d->width);
   s->end = (int64_t)(body / (size_t)d->width);
   return true;
 }

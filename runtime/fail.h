@@ -1,5 +1,5 @@
-/* fail.h - how the runtime reports what went wrong: a sentence, the exit code it means and, when docs/errors.md has
- * one, the code of the page that explains it.
+/* fail.h - how the runtime reports what went wrong: a sentence, the exit code it means and, when
+ * docs/errors.md has one, the code of the page that explains it.
  *
  * Functions that can fail return false (or NULL) after fail_set(); the first failure wins. */
 #ifndef MTC_FAIL_H

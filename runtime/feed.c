@@ -8,8 +8,8 @@ static const struct {
   const char *name;
   FeedField field;
 } fields[] = {
-    {"tokens", FIELD_INPUTS},   {"ids", FIELD_INPUTS},      {"input_ids", FIELD_INPUTS},
-    {"inputs", FIELD_INPUTS},   {"targets", FIELD_TARGETS}, {"labels", FIELD_TARGETS},
+    {"tokens", FIELD_INPUTS}, {"ids", FIELD_INPUTS},      {"input_ids", FIELD_INPUTS},
+    {"inputs", FIELD_INPUTS}, {"targets", FIELD_TARGETS}, {"labels", FIELD_TARGETS},
     {"mask", FIELD_PRESENT},
 };
 
@@ -21,7 +21,8 @@ static int field_of(const Program *p, const char *name) {
 }
 
 static bool fits(const Tensor *t, FeedField field, int64_t samples, int64_t tokens) {
-  bool type = field == FIELD_PRESENT ? t->dtype == DT_BOOL : t->dtype == DT_I32 || t->dtype == DT_U32;
+  bool type =
+      field == FIELD_PRESENT ? t->dtype == DT_BOOL : t->dtype == DT_I32 || t->dtype == DT_U32;
   return type && t->rank == 2 && t->dim[0] == samples && t->dim[1] == tokens;
 }
 
@@ -40,10 +41,10 @@ bool feed_resolve(Arena *a, const Program *p, int code, int64_t samples, int64_t
                        c->inputs[i].name);
     Shape s = shape_of(t->rank, t->dim);
     if (!fits(t, (FeedField)field, samples, tokens))
-      return fail_page(f, EXIT_IO, "E0602",
-                       "the model takes `%s` as %s%s, but the data gives %s[%lld, %lld]",
-                       c->inputs[i].name, dtype_name(t->dtype), shape_text(a, &s),
-                       field == FIELD_PRESENT ? "bool" : "i32", (long long)samples, (long long)tokens);
+      return fail_page(
+          f, EXIT_IO, "E0602", "the model takes `%s` as %s%s, but the data gives %s[%lld, %lld]",
+          c->inputs[i].name, dtype_name(t->dtype), shape_text(a, &s),
+          field == FIELD_PRESENT ? "bool" : "i32", (long long)samples, (long long)tokens);
     feed->inputs[feed->n].field = (FeedField)field;
     feed->inputs[feed->n++].at = t;
   }
@@ -78,7 +79,8 @@ static bool write_scalar(Replay *r, const Scalars *s, StepScalar which, DType ty
   int64_t n = 1;
   for (int i = 0; i < v->at.rank; i++) n *= v->at.dim[i];
   if (v->at.dtype != type || n != count)
-    return fail_set(f, EXIT_IO, "the program's scalar %s has another type than the runtime's", v->path);
+    return fail_set(f, EXIT_IO, "the program's scalar %s has another type than the runtime's",
+                    v->path);
   return replay_write(r, &v->at, value, f);
 }
 

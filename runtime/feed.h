@@ -1,4 +1,5 @@
-/* feed.h - which field of a batch goes into which input of a program, by name; and the step scalars. */
+/* feed.h - which field of a batch goes into which input of a program, by name; and the step
+ * scalars. */
 #ifndef MTC_FEED_H
 #define MTC_FEED_H
 #include "../ir/graph.h"
@@ -11,11 +12,11 @@ typedef struct {
   struct {
     FeedField field;
     const Tensor *at;
-  } *inputs;
+  } * inputs;
 } Feed;
 
-/* Inputs of program `code` for micro-batches of `samples` samples of `tokens` tokens. An input that the data cannot
- * provide is a failure that names it and lists the fields. */
+/* Inputs of program `code` for micro-batches of `samples` samples of `tokens` tokens. An input that
+ * the data cannot provide is a failure that names it and lists the fields. */
 bool feed_resolve(Arena *a, const Program *p, int code, int64_t samples, int64_t tokens, Feed *feed,
                   Fail *f);
 /* Writes rows first_row.. of the batch into the inputs. */

@@ -15,8 +15,9 @@ static uint64_t mix(uint64_t x) { /* splitmix64's finalizer */
   return x ^ x >> 31;
 }
 
-/* A balanced Feistel network over 2*half bits is a permutation of its domain; indices that leave 0..n-1 walk on along
- * their cycle until they come back, which keeps it one. The domain is at most 4n, so walks are short. */
+/* A balanced Feistel network over 2*half bits is a permutation of its domain; indices that leave
+ * 0..n-1 walk on along their cycle until they come back, which keeps it one. The domain is at most
+ * 4n, so walks are short. */
 int64_t shuffle_at(uint64_t seed, int64_t epoch, int64_t index, int64_t n) {
   enum { ROUNDS = 6 };
   int half = 1;
@@ -81,9 +82,9 @@ struct Loader {
   bool shuffle;
   DataPosition position;
   Batch batch[2];
-  int ready;          /* batches that are filled and not yet taken */
-  int in_use;         /* 1 when the caller holds a batch */
-  int64_t taken;      /* batches handed out */
+  int ready;     /* batches that are filled and not yet taken */
+  int in_use;    /* 1 when the caller holds a batch */
+  int64_t taken; /* batches handed out */
   bool stop, broken;
   bool running;
   pthread_t thread;
@@ -136,7 +137,8 @@ Loader *loader_open(const DataSet *d, int64_t tokens, int64_t samples, uint64_t 
   if (from.index >= data_samples(d)) l->position = (DataPosition){from.epoch + 1, 0};
   pthread_mutex_init(&l->lock, NULL);
   pthread_cond_init(&l->changed, NULL);
-  bool ok = batch_alloc(&l->batch[0], tokens, samples, f) && batch_alloc(&l->batch[1], tokens, samples, f);
+  bool ok = batch_alloc(&l->batch[0], tokens, samples, f) &&
+            batch_alloc(&l->batch[1], tokens, samples, f);
   if (ok && pthread_create(&l->thread, NULL, prepare, l) != 0)
     ok = fail_set(f, EXIT_DEVICE, "cannot start the thread that prepares data");
   l->running = ok;

@@ -122,12 +122,13 @@ static void put_row(Metrics *m, const StepReport *r) {
     printf("%7s %9s %8s %9s %10s %9s %8s %8s\n", "step", "loss", "gnorm", "lr", "tok/s", "ms/step",
            "est", "eta");
   m->head_shown = true;
-  printf("%7lld %9.4f %8s %9.2e %10s %9.1f %8s %8s", (long long)r->step, r->loss, norm, r->lr, count,
-         1000 * r->step_seconds, est, eta);
+  printf("%7lld %9.4f %8s %9.2e %10s %9.1f %8s %8s", (long long)r->step, r->loss, norm, r->lr,
+         count, 1000 * r->step_seconds, est, eta);
   if (r->evaluated) printf("   eval %.4f", r->eval_loss);
   if (r->evaluated && r->metric) printf("   %s %.4f", r->metric, r->eval_metric);
-  if (r->skipped) printf("   skipped: not finite%s%s", r->nonfinite ? ", first in " : "",
-                         r->nonfinite ? r->nonfinite : "");
+  if (r->skipped)
+    printf("   skipped: not finite%s%s", r->nonfinite ? ", first in " : "",
+           r->nonfinite ? r->nonfinite : "");
   putchar('\n');
   fflush(stdout);
 }

@@ -1,4 +1,5 @@
-/* mtrun.c - runs a compiled program without the compiler: mtrun MODEL.mtx [options]. The same loop as `mtc train`. */
+/* mtrun.c - runs a compiled program without the compiler: mtrun MODEL.mtx [options]. The same loop
+ * as `mtc train`. */
 #include "train.h"
 
 #include <errno.h>
@@ -58,7 +59,8 @@ static int parse_option(const Option *options, int n, char **argv, int argc, int
     char *end;
     errno = 0;
     *o->number = strtoll(value, &end, 10);
-    return end == value || *end || errno || *o->number < 0 ? wrong("`%s` is no whole number", value) : EXIT_OK;
+    return end == value || *end || errno || *o->number < 0 ? wrong("`%s` is no whole number", value)
+                                                           : EXIT_OK;
   }
   return wrong("unknown option `%s`", arg);
 }
@@ -83,12 +85,12 @@ int main(int argc, char **argv) {
   int64_t threads = 0;
   const char *path = NULL;
   const Option options[] = {
-      {"output", 'o', NULL, NULL, &o.dir},      {"resume", 0, &o.resume, NULL, NULL},
-      {"force", 0, &o.force, NULL, NULL},       {"steps", 0, NULL, &o.steps, NULL},
-      {"dry-run", 0, NULL, &o.dry_run, NULL},   {"seed", 0, NULL, &o.seed, NULL},
-      {"threads", 0, NULL, &threads, NULL},     {"poison", 0, &o.poison, NULL, NULL},
-      {"json", 0, &o.json, NULL, NULL},         {"quiet", 'q', &o.quiet, NULL, NULL},
-      {"help", 'h', &help, NULL, NULL},         {"version", 0, &version, NULL, NULL},
+      {"output", 'o', NULL, NULL, &o.dir},    {"resume", 0, &o.resume, NULL, NULL},
+      {"force", 0, &o.force, NULL, NULL},     {"steps", 0, NULL, &o.steps, NULL},
+      {"dry-run", 0, NULL, &o.dry_run, NULL}, {"seed", 0, NULL, &o.seed, NULL},
+      {"threads", 0, NULL, &threads, NULL},   {"poison", 0, &o.poison, NULL, NULL},
+      {"json", 0, &o.json, NULL, NULL},       {"quiet", 'q', &o.quiet, NULL, NULL},
+      {"help", 'h', &help, NULL, NULL},       {"version", 0, &version, NULL, NULL},
   };
   for (int i = 1; i < argc; i++) {
     int code = EXIT_OK;

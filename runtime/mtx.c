@@ -1,8 +1,9 @@
 /* mtx.c - the .mtx file: header, section table, sections. docs/mtx.md describes it byte by byte.
  *
- * Sections: `manifest` (JSON for people and tools), `program` (binary, mtx_code.c), `kernels` (source text) and one `image`
- * per compiled architecture. Each has an XXH3-64 checksum, the header and table have one of their own, and bytes between
- * sections must be zero, so that no byte of the file can change unnoticed. The same program gives the same bytes. */
+ * Sections: `manifest` (JSON for people and tools), `program` (binary, mtx_code.c), `kernels`
+ * (source text) and one `image` per compiled architecture. Each has an XXH3-64 checksum, the header
+ * and table have one of their own, and bytes between sections must be zero, so that no byte of the
+ * file can change unnoticed. The same program gives the same bytes. */
 #include "mtx_parts.h"
 
 #include <errno.h>
@@ -10,7 +11,14 @@
 #include <string.h>
 
 static const char magic[8] = {'\x89', 'M', 'T', 'X', '\r', '\n', '\x1a', '\n'};
-enum { VERSION = 1, ALIGN = 64, HEAD_BYTES = 40, ENTRY_BYTES = 64, NAME_BYTES = 40, MAX_SECTIONS = 1024 };
+enum {
+  VERSION = 1,
+  ALIGN = 64,
+  HEAD_BYTES = 40,
+  ENTRY_BYTES = 64,
+  NAME_BYTES = 40,
+  MAX_SECTIONS = 1024
+};
 
 static void store64(void *at, uint64_t x) {
   for (int i = 0; i < 8; i++) ((uint8_t *)at)[i] = (uint8_t)(x >> 8 * i);

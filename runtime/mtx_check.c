@@ -1,6 +1,7 @@
-/* mtx_check.c - proves that a program that was read stays inside its bounds: every tensor inside the arena, every index
- * inside its array, every operand list as long and shaped as its command wants. What passes can be replayed without
- * further checks; ids inside batches are the data reader's to check. */
+/* mtx_check.c - proves that a program that was read stays inside its bounds: every tensor inside
+ * the arena, every index inside its array, every operand list as long and shaped as its command
+ * wants. What passes can be replayed without further checks; ids inside batches are the data
+ * reader's to check. */
 #include "../ir/graph.h"
 #include "convert.h"
 #include "mtx_parts.h"
@@ -110,7 +111,9 @@ static void check_attention(Check *c, const char *what, const Cmd *k) {
   int64_t lse[] = {q->dim[0], q->dim[2], q->dim[1]}, seed[] = {2};
   const Tensor *t = &k->tensors[3];
   bool ok = true;
-  if (bwd) ok = has_dims(&t[0], 4, q->dim) && has_dims(&t[1], 3, lse) && has_dims(&t[2], 4, q->dim), t += 3;
+  if (bwd)
+    ok = has_dims(&t[0], 4, q->dim) && has_dims(&t[1], 3, lse) && has_dims(&t[2], 4, q->dim),
+    t += 3;
   if (at->has_mask) ok = ok && has_dims(t++, 2, mask);
   if (at->has_bias) ok = ok && has_dims(t++, 3, bias);
   if (at->has_drop) ok = ok && has_dims(t, 1, seed) && !t[1].rank && !t[2].rank, t += 3;
@@ -208,7 +211,8 @@ static void check_vars(Check *c) {
     paths[i] = v->path;
     check_tensor(c, v->path, &v->at);
     if (v->of < -1 || v->of >= p->nvars) wrong(c, "%s: belongs to no variable", v->path);
-    if (v->init_kind < 0 || v->init_kind > INIT_COPY) wrong(c, "%s: unknown initial value", v->path);
+    if (v->init_kind < 0 || v->init_kind > INIT_COPY)
+      wrong(c, "%s: unknown initial value", v->path);
     if (!isfinite(v->init_a) || !isfinite(v->init_b))
       wrong(c, "%s: its initial value is not finite", v->path);
   }
@@ -219,7 +223,9 @@ static void check_vars(Check *c) {
     if (!strcmp(paths[i - 1], paths[i])) wrong(c, "two variables are called %s", paths[i]);
 }
 
-static bool in_programs(const Program *p, int i) { return i >= -1 && i < p->nprograms; }
+static bool in_programs(const Program *p, int i) {
+  return i >= -1 && i < p->nprograms;
+}
 
 static void check_phase(Check *c, const ProgramPhase *f) {
   const Program *p = c->p;
@@ -234,7 +240,7 @@ static void check_phase(Check *c, const ProgramPhase *f) {
     wrong(c, "a phase's sample length is out of range");
   if (f->steps < 0 || f->data < -1 || f->data >= p->ndata)
     wrong(c, "a phase's settings are out of range");
-  const double numbers[] = {f->epochs, f->lr,    f->warmup,          f->final,
+  const double numbers[] = {f->epochs, f->lr,     f->warmup,          f->final,
                             f->decay,  f->cycles, f->est_step_seconds};
   for (int i = 0; i < COUNT_OF(numbers); i++)
     if (!isfinite(numbers[i]) || numbers[i] < 0) wrong(c, "a phase's settings are out of range");

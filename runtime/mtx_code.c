@@ -1,18 +1,19 @@
-/* mtx_code.c - the binary program inside a .mtx: one description of each record that both writes and reads.
+/* mtx_code.c - the binary program inside a .mtx: one description of each record that both writes
+ * and reads.
  *
- * Little-endian; integers are i32 or i64, numbers f64, booleans one byte, strings a u32 length and bytes (length
- * 0xffffffff: NULL), arrays an i32 count and items. Reading never goes past the end and never allocates more than a
- * fixed multiple of what is left to read. */
+ * Little-endian; integers are i32 or i64, numbers f64, booleans one byte, strings a u32 length and
+ * bytes (length 0xffffffff: NULL), arrays an i32 count and items. Reading never goes past the end
+ * and never allocates more than a fixed multiple of what is left to read. */
 #include "mtx_parts.h"
 
 #include <string.h>
 
 typedef struct {
   Arena *arena;
-  Str *out;             /* writing; NULL: reading */
+  Str *out; /* writing; NULL: reading */
   const uint8_t *in;
   size_t size, at;
-  const char *why;      /* first thing that was wrong */
+  const char *why; /* first thing that was wrong */
 } Codec;
 
 static void fail(Codec *c, const char *why) {
@@ -120,12 +121,11 @@ static void io_count(Codec *c, int *n, size_t min) {
 }
 
 /* Count and storage of an array; the caller codes the items. */
-#define IO_ARRAY(c, n, items, min)                                                       \
-  do {                                                                                   \
-    io_count((c), &(n), (min));                                                          \
+#define IO_ARRAY(c, n, items, min)                                                         \
+  do {                                                                                     \
+    io_count((c), &(n), (min));                                                            \
     if (!(c)->out) (items) = arena_alloc((c)->arena, sizeof *(items) * (size_t)((n) + 1)); \
   } while (0)
-
 
 static void io_tensor(Codec *c, Tensor *t) {
   io_i64(c, &t->offset);
@@ -199,7 +199,8 @@ static void io_program(Codec *c, ProgramCode *p) {
   IO_ARRAY(c, p->ncmds, p->cmds, 41);
   for (int i = 0; i < p->ncmds; i++) io_cmd(c, &p->cmds[i]);
   IO_ARRAY(c, p->ninputs, p->inputs, 20);
-  for (int i = 0; i < p->ninputs; i++) io_str(c, &p->inputs[i].name), io_tensor(c, &p->inputs[i].at);
+  for (int i = 0; i < p->ninputs; i++)
+    io_str(c, &p->inputs[i].name), io_tensor(c, &p->inputs[i].at);
   IO_ARRAY(c, p->nresults, p->results, 20);
   for (int i = 0; i < p->nresults; i++)
     io_str(c, &p->results[i].name), io_tensor(c, &p->results[i].at);
@@ -255,18 +256,19 @@ static void io_data(Codec *c, ProgramData *d) {
 }
 
 static void io_settings(Codec *c, Program *p) {
-  const char **texts[] = {&p->source,       &p->model, &p->preset,      &p->target,
-                          &p->weights_name, &p->init,  &p->eval_metric, &p->ckpt_only,
-                          &p->target_input};
+  const char **texts[] = {&p->source,      &p->model,        &p->preset,
+                          &p->target,      &p->weights_name, &p->init,
+                          &p->eval_metric, &p->ckpt_only,    &p->target_input};
   for (int i = 0; i < COUNT_OF(texts); i++) io_str(c, texts[i]);
   bool *flags[] = {&p->cuda, &p->eval_val, &p->nonfinite_stop};
   for (int i = 0; i < COUNT_OF(flags); i++) io_bool(c, flags[i]);
   io_u64(c, &p->plan_id);
   io_u64(c, &p->seed);
-  int64_t *numbers[] = {&p->params,       &p->vocab,          &p->arena_bytes,  &p->persistent_bytes,
-                        &p->peak_bytes,   &p->budget_bytes,   &p->overhead_bytes,
-                        &p->reserve_bytes, &p->eval_every,    &p->eval_batches, &p->ckpt_every,
-                        &p->ckpt_keep,    &p->ignore,         &p->nonfinite_limit};
+  int64_t *numbers[] = {&p->params,           &p->vocab,          &p->arena_bytes,
+                        &p->persistent_bytes, &p->peak_bytes,     &p->budget_bytes,
+                        &p->overhead_bytes,   &p->reserve_bytes,  &p->eval_every,
+                        &p->eval_batches,     &p->ckpt_every,     &p->ckpt_keep,
+                        &p->ignore,           &p->nonfinite_limit};
   for (int i = 0; i < COUNT_OF(numbers); i++) io_i64(c, numbers[i]);
   io_int(c, &p->eval_data);
 }

@@ -1,6 +1,7 @@
 /* rng.c - Philox4x32-10 (Salmon et al. 2011) and the two distributions that initial weights need.
  *
- * Number k of a stream comes from block k/2 of the counter, so that any range of it can be made on its own. */
+ * Number k of a stream comes from block k/2 of the counter, so that any range of it can be made on
+ * its own. */
 #include "rng.h"
 
 #include <math.h>
@@ -18,7 +19,9 @@ void rng_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t
   for (int i = 0; i < 4; i++) out[i] = c[i];
 }
 
-uint64_t rng_stream(const char *path) { return hash_text(path); }
+uint64_t rng_stream(const char *path) {
+  return hash_text(path);
+}
 
 /* Two uniforms of 53 bits from one block. */
 static void uniform_pair(uint64_t seed, uint64_t stream, uint64_t block, double u[2]) {

@@ -1,5 +1,6 @@
-/* rng.h - random numbers of the runtime: initial weights and sampling. Counter-based (Philox4x32-10), so that a number
- * depends on (seed, stream, index) alone and never on the order in which numbers are asked for. */
+/* rng.h - random numbers of the runtime: initial weights and sampling. Counter-based
+ * (Philox4x32-10), so that a number depends on (seed, stream, index) alone and never on the order
+ * in which numbers are asked for. */
 #ifndef MTC_RNG_H
 #define MTC_RNG_H
 #include "../ir/base.h"

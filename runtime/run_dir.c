@@ -1,4 +1,5 @@
-/* run_dir.c - the folder of a run: model.mtx, metrics.jsonl, step-N.mtck. Refuses to mix two runs. */
+/* run_dir.c - the folder of a run: model.mtx, metrics.jsonl, step-N.mtck. Refuses to mix two runs.
+ */
 #include "train_parts.h"
 
 #include <dirent.h>
@@ -29,7 +30,8 @@ static int visit(const char *dir, bool remove_them) {
 bool run_dir_open(const TrainOptions *o, Checkpoint **from, Fail *f) {
   *from = NULL;
   if (!make_dirs(o->dir) || access(o->dir, W_OK) != 0)
-    return fail_page(f, EXIT_IO, "E0601", "cannot write to the folder %s: %s", o->dir, strerror(errno));
+    return fail_page(f, EXIT_IO, "E0601", "cannot write to the folder %s: %s", o->dir,
+                     strerror(errno));
   if (o->resume) {
     *from = checkpoint_newest(o->dir, f);
     return !f->code;

@@ -15,9 +15,9 @@ static const struct {
   const char *text;
   int bytes, dtype;
 } st_dtypes[] = {
-    {"F32", 4, DT_F32}, {"BF16", 2, DT_BF16}, {"F16", 2, DT_F16}, {"I32", 4, DT_I32},
+    {"F32", 4, DT_F32}, {"BF16", 2, DT_BF16}, {"F16", 2, DT_F16},   {"I32", 4, DT_I32},
     {"U32", 4, DT_U32}, {"I8", 1, DT_I8},     {"BOOL", 1, DT_BOOL}, {"F64", 8, -1},
-    {"I64", 8, -1},     {"U64", 8, -1},       {"I16", 2, -1},     {"U16", 2, -1},
+    {"I64", 8, -1},     {"U64", 8, -1},       {"I16", 2, -1},       {"U16", 2, -1},
     {"U8", 1, -1},      {"F8_E4M3", 1, -1},   {"F8_E5M2", 1, -1},
 };
 
@@ -27,7 +27,7 @@ struct SafeTensors {
   struct {
     void *map;
     size_t size;
-  } *maps;
+  } * maps;
   int nmaps;
 };
 
@@ -40,7 +40,8 @@ static int by_data(const void *a, const void *b) {
   return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-__attribute__((format(printf, 3, 4))) static bool bad(Fail *f, const char *file, const char *fmt, ...) {
+__attribute__((format(printf, 3, 4))) static bool bad(Fail *f, const char *file, const char *fmt,
+                                                      ...) {
   char why[600];
   va_list ap;
   va_start(ap, fmt);
@@ -94,8 +95,10 @@ static bool read_entries(SafeTensors *s, const json_t *head, const char *file, c
     }
     StEntry e = {.name = arena_printf(s->arena, "%s", name), .file = file};
     int64_t from, to, want;
-    if (!read_offsets(v, &from, &to)) return bad(f, file, "`%.200s` has no valid data_offsets", name);
-    if (!read_type(v, &e, &want)) return bad(f, file, "`%.200s` has no valid dtype and shape", name);
+    if (!read_offsets(v, &from, &to))
+      return bad(f, file, "`%.200s` has no valid data_offsets", name);
+    if (!read_type(v, &e, &want))
+      return bad(f, file, "`%.200s` has no valid dtype and shape", name);
     if (to > room)
       return bad(f, file, "`%.200s` ends at byte %lld of %lld: the file is truncated", name,
                  (long long)to, (long long)room);
@@ -109,8 +112,8 @@ static bool read_entries(SafeTensors *s, const json_t *head, const char *file, c
 }
 
 /* Entries first.. must tile the body: no overlap, no hole. */
-static bool check_tiling(SafeTensors *s, int first, const char *file, const char *body, int64_t room,
-                         Fail *f) {
+static bool check_tiling(SafeTensors *s, int first, const char *file, const char *body,
+                         int64_t room, Fail *f) {
   int n = s->entries.n - first;
   const StEntry **order = arena_array(s->arena, const StEntry *, n + 1);
   for (int i = 0; i < n; i++) order[i] = &s->entries.at[first + i];
@@ -132,7 +135,8 @@ static bool add_file(SafeTensors *s, const void *data, size_t size, const char *
   if (size < 8) return bad(f, file, "%zu bytes are no safetensors file", size);
   for (int i = 0; i < 8; i++) head |= (uint64_t)p[i] << 8 * i;
   if (head > size - 8)
-    return bad(f, file, "its header of %llu bytes does not fit into %zu: truncated, or no safetensors file",
+    return bad(f, file,
+               "its header of %llu bytes does not fit into %zu: truncated, or no safetensors file",
                (unsigned long long)head, size);
   if (head > 100000000) return bad(f, file, "its header is larger than the format allows");
   json_error_t e;
@@ -163,7 +167,8 @@ static SafeTensors *finish(SafeTensors *s, bool ok, Fail *f) {
     qsort(s->entries.at, (size_t)s->entries.n, sizeof *s->entries.at, by_name);
   for (int i = 1; ok && i < s->entries.n; i++)
     if (!strcmp(s->entries.at[i - 1].name, s->entries.at[i].name))
-      ok = bad(f, s->entries.at[i].file, "`%.200s` is in another file as well", s->entries.at[i].name);
+      ok = bad(f, s->entries.at[i].file, "`%.200s` is in another file as well",
+               s->entries.at[i].name);
   if (ok) return s;
   st_close(s);
   return NULL;
@@ -192,8 +197,8 @@ static bool map_file(SafeTensors *s, const char *path, Fail *f) {
   return add_file(s, map, (size_t)st.st_size, arena_printf(s->arena, "%s", path), f);
 }
 
-/* {"weight_map": {"key": "model-00001-of-00002.safetensors", ..}}: opens each file once and checks that keys are where
- * the map says. */
+/* {"weight_map": {"key": "model-00001-of-00002.safetensors", ..}}: opens each file once and checks
+ * that keys are where the map says. */
 static SafeTensors *open_index(const char *path, Fail *f) {
   json_error_t e;
   json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
@@ -244,8 +249,12 @@ void st_close(SafeTensors *s) {
   arena_free(s->arena);
 }
 
-int st_count(const SafeTensors *s) { return s->entries.n; }
-const StEntry *st_at(const SafeTensors *s, int i) { return &s->entries.at[i]; }
+int st_count(const SafeTensors *s) {
+  return s->entries.n;
+}
+const StEntry *st_at(const SafeTensors *s, int i) {
+  return &s->entries.at[i];
+}
 
 const StEntry *st_find(const SafeTensors *s, const char *name) {
   StEntry want = {.name = name};

@@ -1,7 +1,8 @@
-/* safetensors.h - weights files of Hugging Face: reader (one file, or the index of a sharded one) and writer.
+/* safetensors.h - weights files of Hugging Face: reader (one file, or the index of a sharded one)
+ * and writer.
  *
- * The reader maps the file and checks its header strictly: sizes, offsets without overlap or hole, dtypes, shapes.
- * Nothing is copied; entries point into the mapping. */
+ * The reader maps the file and checks its header strictly: sizes, offsets without overlap or hole,
+ * dtypes, shapes. Nothing is copied; entries point into the mapping. */
 #ifndef MTC_SAFETENSORS_H
 #define MTC_SAFETENSORS_H
 #include "fail.h"
@@ -26,12 +27,13 @@ SafeTensors *st_open(const char *path, Fail *f);
 SafeTensors *st_open_mem(const void *data, size_t size, const char *name, Fail *f);
 void st_close(SafeTensors *s); /* NULL is fine */
 int st_count(const SafeTensors *s);
-const StEntry *st_at(const SafeTensors *s, int i); /* in order of name */
+const StEntry *st_at(const SafeTensors *s, int i);              /* in order of name */
 const StEntry *st_find(const SafeTensors *s, const char *name); /* NULL */
 
-/* What to write: entries in any order with name, dtype, rank and dim; `fetch` provides the bytes of entry i, row-major,
- * into `to`, one entry at a time. */
+/* What to write: entries in any order with name, dtype, rank and dim; `fetch` provides the bytes of
+ * entry i, row-major, into `to`, one entry at a time. */
 typedef bool (*StFetch)(void *context, int i, void *to, Fail *f);
-bool st_write(const char *path, const StEntry *entries, int n, StFetch fetch, void *context, Fail *f);
+bool st_write(const char *path, const StEntry *entries, int n, StFetch fetch, void *context,
+              Fail *f);
 
 #endif

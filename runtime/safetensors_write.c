@@ -1,4 +1,5 @@
-/* safetensors_write.c - writer: header first, then one tensor after another, each fetched when its turn comes. */
+/* safetensors_write.c - writer: header first, then one tensor after another, each fetched when its
+ * turn comes. */
 #include "safetensors.h"
 #include "outfile.h"
 
@@ -7,9 +8,9 @@
 #include <string.h>
 
 static const char *dtype_text(int dtype) {
-  static const char *const text[DT_COUNT] = {[DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16",
-                                             [DT_I32] = "I32", [DT_U32] = "U32",   [DT_I8] = "I8",
-                                             [DT_BOOL] = "BOOL"};
+  static const char *const text[DT_COUNT] = {
+      [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16",  [DT_I32] = "I32",
+      [DT_U32] = "U32", [DT_I8] = "I8",     [DT_BOOL] = "BOOL"};
   return text[dtype];
 }
 
@@ -38,8 +39,8 @@ static char *header_text(const StEntry *entries, const int *order, int n) {
     for (int i = 0; i < e->rank; i++) json_array_append_new(shape, json_integer(e->dim[i]));
     int64_t end = offset + entry_bytes(e);
     json_object_set_new(head, e->name,
-                        json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_text(e->dtype), "shape", shape,
-                                  "data_offsets", (json_int_t)offset, (json_int_t)end));
+                        json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_text(e->dtype), "shape",
+                                  shape, "data_offsets", (json_int_t)offset, (json_int_t)end));
     offset = end;
   }
   char *text = json_dumps(head, JSON_COMPACT | JSON_PRESERVE_ORDER);
@@ -59,12 +60,14 @@ static bool write_header(OutFile *o, const StEntry *entries, const int *order, i
   return ok;
 }
 
-bool st_write(const char *path, const StEntry *entries, int n, StFetch fetch, void *context, Fail *f) {
+bool st_write(const char *path, const StEntry *entries, int n, StFetch fetch, void *context,
+              Fail *f) {
   OutFile o;
   if (!out_open(&o, path, NULL, f)) return false;
   int *order = malloc(sizeof *order * (size_t)(n + 1));
   int64_t most = 1;
-  for (int i = 0; i < n; i++) most = entry_bytes(&entries[i]) > most ? entry_bytes(&entries[i]) : most;
+  for (int i = 0; i < n; i++)
+    most = entry_bytes(&entries[i]) > most ? entry_bytes(&entries[i]) : most;
   void *buffer = malloc((size_t)most);
   bool ok = order && buffer;
   if (!ok) fail_set(f, EXIT_DEVICE, "no host memory to write %s", path);

@@ -1,7 +1,7 @@
 /* sample.c - text from a trained model: see sample.h.
  *
- * The sample program computes the logits of one position of one sequence of T tokens. The window slides: once the text is
- * longer than T, its last T tokens are the sequence. */
+ * The sample program computes the logits of one position of one sequence of T tokens. The window
+ * slides: once the text is longer than T, its last T tokens are the sequence. */
 #include "sample.h"
 
 #include "checkpoint.h"
@@ -26,8 +26,8 @@ static int by_logit(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-int64_t sample_draw(const float *logits, int64_t n, double temperature, int64_t top_k, uint64_t seed,
-                    int64_t index, int32_t *order) {
+int64_t sample_draw(const float *logits, int64_t n, double temperature, int64_t top_k,
+                    uint64_t seed, int64_t index, int32_t *order) {
   int64_t best = 0;
   for (int64_t i = 1; i < n; i++)
     if (logits[i] > logits[best]) best = i;
@@ -53,14 +53,14 @@ int64_t sample_draw(const float *logits, int64_t n, double temperature, int64_t 
 typedef struct {
   Arena *arena;
   const char *dir;
-  const char *file;       /* checkpoint named by the user, or NULL */
+  const char *file; /* checkpoint named by the user, or NULL */
   Program *program;
   const ProgramPhase *phase;
   Replay replay;
   Feed feed;
   Scalars scalars;
   const Tensor *logits;
-  bool bytes;             /* tokens are bytes of text */
+  bool bytes; /* tokens are bytes of text */
   VEC(int32_t) text;
 } Sampler;
 
@@ -80,7 +80,8 @@ static bool find_program(Sampler *s, Fail *f) {
   for (int i = 0; i < p->nphases; i++)
     if (p->phases[i].sample >= 0) s->phase = &p->phases[i];
   if (!s->phase)
-    return fail_set(f, EXIT_IO, "%s has no program to sample with: its forward does not give [B, T, V]",
+    return fail_set(f, EXIT_IO,
+                    "%s has no program to sample with: its forward does not give [B, T, V]",
                     p->model);
   int64_t T = s->phase->tokens_per_sample;
   s->logits = program_result(p, s->phase->sample, "logits");
@@ -93,8 +94,8 @@ static bool find_program(Sampler *s, Fail *f) {
 
 static bool check_device(const Program *p, const SampleOptions *o, Fail *f) {
   if (o->device && strcmp(o->device, p->cuda ? "cuda" : "cpu") != 0)
-    return fail_set(f, EXIT_DEVICE, "the run was compiled for %s and cannot be sampled on %s", p->target,
-                    o->device);
+    return fail_set(f, EXIT_DEVICE, "the run was compiled for %s and cannot be sampled on %s",
+                    p->target, o->device);
   if (o->budget_bytes >= 0 && p->peak_bytes > o->budget_bytes)
     return fail_set(f, EXIT_INFEASIBLE, "the program needs %lld bytes, more than --vram allows",
                     (long long)p->peak_bytes);
@@ -104,7 +105,8 @@ static bool check_device(const Program *p, const SampleOptions *o, Fail *f) {
 static bool open_model(Sampler *s, const SampleOptions *o, Fail *f) {
   if (!find_program(s, f) || !check_device(s->program, o, f)) return false;
   Checkpoint *c = s->file ? checkpoint_open(s->file, f) : checkpoint_newest(s->dir, f);
-  if (!c) return f->code ? false : fail_page(f, EXIT_IO, "E0601", "%s has no checkpoint yet", s->dir);
+  if (!c)
+    return f->code ? false : fail_page(f, EXIT_IO, "E0601", "%s has no checkpoint yet", s->dir);
   DeviceOptions d = {.threads = o->threads};
   bool ok = replay_open(&s->replay, s->program, &d, f) &&
             variables_init(&s->replay, c->state.seed, f) && checkpoint_restore(c, &s->replay, f);
@@ -134,7 +136,8 @@ static bool read_prompt(Sampler *s, const char *prompt, Fail *f) {
   }
   for (int i = 0; i < s->text.n; i++)
     if (s->text.at[i] >= bound)
-      return fail_set(f, EXIT_USAGE, "byte %d of the prompt is not in the vocabulary", s->text.at[i]);
+      return fail_set(f, EXIT_USAGE, "byte %d of the prompt is not in the vocabulary",
+                      s->text.at[i]);
   return true;
 }
 
@@ -156,9 +159,11 @@ static bool next_token(Sampler *s, const SampleOptions *o, Batch *b, float *logi
   }
   if (!feed_write(&s->replay, &s->feed, b, 0, f) ||
       !scalar_write_i32(&s->replay, &s->scalars, SC_POSITION, used - 1, f) ||
-      !replay_run(&s->replay, s->phase->sample, f) || !replay_read(&s->replay, s->logits, logits, f))
+      !replay_run(&s->replay, s->phase->sample, f) ||
+      !replay_read(&s->replay, s->logits, logits, f))
     return false;
-  int64_t id = sample_draw(logits, s->logits->dim[0], o->temperature, o->top_k, o->seed, index, order);
+  int64_t id =
+      sample_draw(logits, s->logits->dim[0], o->temperature, o->top_k, o->seed, index, order);
   vec_push(s->arena, &s->text, (int32_t)id);
   return true;
 }

@@ -10,7 +10,8 @@ int64_t schedule_warmup(const ProgramPhase *p, int64_t steps) {
 
 int64_t schedule_steps(const ProgramPhase *p, int64_t samples) {
   if (p->steps > 0) return p->steps;
-  double wanted = p->epochs * (double)samples, per_step = (double)(p->micro_batch * p->accumulation);
+  double wanted = p->epochs * (double)samples,
+         per_step = (double)(p->micro_batch * p->accumulation);
   int64_t steps = (int64_t)ceil(wanted / per_step - 1e-9);
   return steps < 1 ? 1 : steps;
 }
@@ -18,12 +19,14 @@ int64_t schedule_steps(const ProgramPhase *p, int64_t samples) {
 /* Share of the way from the full rate (1) to the final rate (0) at `progress` in [0, 1). */
 static double shape_at(const ProgramPhase *p, double progress) {
   switch (p->sched_kind) {
-    case RS_LINEAR: return 1 - progress;
+    case RS_LINEAR:
+      return 1 - progress;
     case RS_COSINE: {
       double cycles = p->cycles > 0 ? p->cycles : 1, turn = progress * cycles;
       return 0.5 * (1 + cos(M_PI * (turn - floor(turn))));
     }
-    default: return 1;
+    default:
+      return 1;
   }
 }
 

@@ -1,7 +1,9 @@
-/* train.c - the training run: opens data, device and folder, goes through the phases, writes metrics and checkpoints.
+/* train.c - the training run: opens data, device and folder, goes through the phases, writes
+ * metrics and checkpoints.
  *
- * Everything that can be refused is refused before step 0. Checkpoints fall between steps; what is not in them
- * (accumulators, metrics) is zero there, so that a resumed run repeats the original bit for bit. */
+ * Everything that can be refused is refused before step 0. Checkpoints fall between steps; what is
+ * not in them (accumulators, metrics) is zero there, so that a resumed run repeats the original bit
+ * for bit. */
 #include "train_parts.h"
 
 #include "../ir/graph.h"
@@ -54,7 +56,8 @@ static bool open_phase(Train *t, int i, Fail *f) {
   if (!ph->data) return false;
   ph->steps = schedule_steps(set, data_samples(ph->data));
   t->total += ph->steps;
-  return feed_resolve(t->arena, p, set->micro, set->micro_batch, set->tokens_per_sample, &ph->micro, f);
+  return feed_resolve(t->arena, p, set->micro, set->micro_batch, set->tokens_per_sample, &ph->micro,
+                      f);
 }
 
 static void find_metrics(Train *t) {
@@ -72,7 +75,8 @@ static void find_metrics(Train *t) {
 
 static bool open_data(Train *t, Fail *f) {
   t->phases = arena_array(t->arena, RunPhase, t->program->nphases + 1);
-  if (!t->program->nphases) return fail_set(f, EXIT_IO, "%s has nothing to train", t->program->source);
+  if (!t->program->nphases)
+    return fail_set(f, EXIT_IO, "%s has nothing to train", t->program->source);
   for (int i = 0; i < t->program->nphases; i++)
     if (!open_phase(t, i, f)) return false;
   return t->options->dry_run > 0 || eval_open(t, f);
@@ -104,7 +108,8 @@ static bool load_checkpoint(Train *t, const char *file, Fail *f) {
   return ok;
 }
 
-/* Initial weights: a checkpoint by paths, or a safetensors file through the map; relative to the model's file. */
+/* Initial weights: a checkpoint by paths, or a safetensors file through the map; relative to the
+ * model's file. */
 static bool load_weights(Train *t, const char *path, Fail *f) {
   if (str_starts(path, "hf:"))
     return fail_page(f, EXIT_IO, "E0601",
@@ -112,7 +117,8 @@ static bool load_weights(Train *t, const char *path, Fail *f) {
                      "  = download its model.safetensors and write `init = \"model.safetensors\"`",
                      path);
   const char *file = path_beside(t->arena, t->program->source, path);
-  if (!str_ends(path, ".safetensors") && !str_ends(path, ".json")) return load_checkpoint(t, file, f);
+  if (!str_ends(path, ".safetensors") && !str_ends(path, ".json"))
+    return load_checkpoint(t, file, f);
   SafeTensors *st = st_open(file, f);
   if (!st) return false;
   WeightSlots slots = weights_of_program(t->arena, t->program);
@@ -172,17 +178,19 @@ static void print_head(Train *t) {
 /* The promise of every run. Memory that breaks the plan ends it. */
 static bool report_memory(Train *t, Fail *f) {
   const Program *p = t->program;
-  int64_t planned = p->peak_bytes - p->reserve_bytes, measured = t->replay.api->measured(t->replay.device);
+  int64_t planned = p->peak_bytes - p->reserve_bytes,
+          measured = t->replay.api->measured(t->replay.device);
   Arena *a = t->arena;
   metrics_note(&t->metrics, "memory planned %s bytes (%s), measured after step 1: %s bytes (%s)",
                format_count(a, planned), format_bytes(a, planned), format_count(a, measured),
                format_bytes(a, measured));
   t->measured = true;
   if (measured <= planned) return true;
-  return fail_set(f, EXIT_PLAN_BROKEN,
-                  "memory broke the plan: planned %lld bytes, measured %lld; this is a bug of mtc, please "
-                  "report it",
-                  (long long)planned, (long long)measured);
+  return fail_set(
+      f, EXIT_PLAN_BROKEN,
+      "memory broke the plan: planned %lld bytes, measured %lld; this is a bug of mtc, please "
+      "report it",
+      (long long)planned, (long long)measured);
 }
 
 /* ---- the loop ---- */
@@ -198,8 +206,9 @@ static bool save_checkpoint(Train *t, Fail *f) {
 
 static bool interrupted(Train *t, Fail *f) {
   if (!save_checkpoint(t, f)) return false;
-  return fail_set(f, EXIT_INTERRUPTED, "interrupted after step %lld%s", (long long)t->state.step,
-                  t->options->dry_run > 0 ? "" : "; the checkpoint is written, go on with --resume");
+  return fail_set(
+      f, EXIT_INTERRUPTED, "interrupted after step %lld%s", (long long)t->state.step,
+      t->options->dry_run > 0 ? "" : "; the checkpoint is written, go on with --resume");
 }
 
 /* Counts skipped steps; ends the run when the program says so. */
@@ -209,7 +218,8 @@ static bool check_finite(Train *t, const RunPhase *ph, const Batch *b, StepRepor
     return true;
   }
   t->state.skipped++;
-  if (++t->state.skipped_in_row == 1) t->nonfinite = r->nonfinite = train_name_nonfinite(t, ph, b, f);
+  if (++t->state.skipped_in_row == 1)
+    t->nonfinite = r->nonfinite = train_name_nonfinite(t, ph, b, f);
   return !f->code;
 }
 
@@ -218,7 +228,8 @@ static bool stop_nonfinite(Train *t, const StepReport *r, Fail *f) {
   bool limit = p->nonfinite_limit > 0 && t->state.skipped_in_row >= p->nonfinite_limit;
   if (!r->skipped || (!p->nonfinite_stop && !limit)) return true;
   if (!save_checkpoint(t, f)) return false;
-  return fail_set(f, EXIT_STOPPED, "stopped after step %lld: %lld step%s in a row with gradients that are "
+  return fail_set(f, EXIT_STOPPED,
+                  "stopped after step %lld: %lld step%s in a row with gradients that are "
                   "not finite%s%s",
                   (long long)t->state.step, (long long)t->state.skipped_in_row,
                   t->state.skipped_in_row == 1 ? "" : "s", t->nonfinite ? ", first in " : "",
@@ -232,7 +243,8 @@ static int64_t last_step(const Train *t) {
 }
 
 /* After the update of a step: advances the state, evaluates, reports, checkpoints. */
-static bool finish_step(Train *t, const RunPhase *ph, const Batch *b, double since, StepReport *r, Fail *f) {
+static bool finish_step(Train *t, const RunPhase *ph, const Batch *b, double since, StepReport *r,
+                        Fail *f) {
   const Program *p = t->program;
   if (!check_finite(t, ph, b, r, f)) return false;
   t->state.step++, t->state.phase_step++;
@@ -283,7 +295,8 @@ static bool run_phase(Train *t, int i, Fail *f) {
 static bool run_phases(Train *t, Fail *f) {
   print_head(t);
   if (t->state.step >= last_step(t)) {
-    metrics_note(&t->metrics, "nothing is left to do: the run is at step %lld", (long long)t->state.step);
+    metrics_note(&t->metrics, "nothing is left to do: the run is at step %lld",
+                 (long long)t->state.step);
     return true;
   }
   for (int i = (int)t->state.phase; i < t->program->nphases && t->state.step < last_step(t); i++)
@@ -303,8 +316,8 @@ static bool run(Train *t, Fail *f) {
   bool ok = dry || run_dir_open(o, &from, f);
   ok = ok && open_data(t, f) && open_device(t, f) && start_state(t, from, f);
   ok = ok && (dry || run_dir_store_program(o, t->program, f));
-  ok = ok && metrics_open(&t->metrics, dry ? NULL : o->dir, o->resume ? t->state.step : -1, o->quiet,
-                          o->json, f);
+  ok = ok && metrics_open(&t->metrics, dry ? NULL : o->dir, o->resume ? t->state.step : -1,
+                          o->quiet, o->json, f);
   checkpoint_close(from);
   return ok && run_phases(t, f);
 }

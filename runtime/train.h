@@ -1,19 +1,20 @@
-/* train.h - runs a program: from its initial weights or a checkpoint through all phases, with evaluation, checkpoints and
- * metrics. What mtrun and `mtc train` call. */
+/* train.h - runs a program: from its initial weights or a checkpoint through all phases, with
+ * evaluation, checkpoints and metrics. What mtrun and `mtc train` call. */
 #ifndef MTC_TRAIN_H
 #define MTC_TRAIN_H
 #include "fail.h"
 #include "program.h"
 
 typedef struct {
-  const char *dir;      /* the run's folder; NULL with dry_run */
+  const char *dir; /* the run's folder; NULL with dry_run */
   bool resume, force;
   bool quiet, json;
-  int threads;          /* 0: MTC_THREADS, else all cores */
+  int threads; /* 0: MTC_THREADS, else all cores */
   bool poison;
-  int64_t steps;        /* stop after this step of the run, -1 = its end; the schedule stays the program's */
-  int64_t dry_run;      /* > 0: run so many steps and write nothing */
-  int64_t seed;         /* -1 = the program's */
+  int64_t
+      steps; /* stop after this step of the run, -1 = its end; the schedule stays the program's */
+  int64_t dry_run; /* > 0: run so many steps and write nothing */
+  int64_t seed;    /* -1 = the program's */
 } TrainOptions;
 
 /* Returns the exit code; failures are printed. Before step 0 all data is checked. */

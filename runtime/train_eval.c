@@ -1,8 +1,10 @@
-/* train_eval.c - evaluation: the mean over all valid targets of the held-out data, or of its first `batches` batches.
+/* train_eval.c - evaluation: the mean over all valid targets of the held-out data, or of its first
+ * `batches` batches.
  *
- * Each micro-batch gives the mean over its own targets; these are weighted by their numbers in f64, so that a last batch
- * that is not full counts for what it holds. Rows past the end have only ignored targets; a model without an `ignore`
- * value cannot have such rows and leaves the incomplete batch out. */
+ * Each micro-batch gives the mean over its own targets; these are weighted by their numbers in f64,
+ * so that a last batch that is not full counts for what it holds. Rows past the end have only
+ * ignored targets; a model without an `ignore` value cannot have such rows and leaves the
+ * incomplete batch out. */
 #include "train_parts.h"
 
 #include <math.h>
@@ -81,7 +83,8 @@ bool eval_run(Train *t, int phase, StepReport *r, Fail *f) {
   double sum[2] = {0}, weight[2] = {0};
   for (int64_t first = 0; first < limit; first += rows) {
     int64_t real = batch_fill(b, d, first, (int32_t)t->program->ignore);
-    if (real < 0) return fail_page(f, EXIT_IO, "E0602", "a data file changed while it was being read");
+    if (real < 0)
+      return fail_page(f, EXIT_IO, "E0602", "a data file changed while it was being read");
     if (!run_batch(t, ph, b, real, sum, weight, f)) return false;
     if (train_interrupted) return true; /* a part of the data would be another number */
   }

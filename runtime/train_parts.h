@@ -1,5 +1,5 @@
-/* train_parts.h - what the files of the training loop share: train.c (driver), train_step.c, train_eval.c and
- * run_dir.c. Nobody else includes it. */
+/* train_parts.h - what the files of the training loop share: train.c (driver), train_step.c,
+ * train_eval.c and run_dir.c. Nobody else includes it. */
 #ifndef MTC_TRAIN_PARTS_H
 #define MTC_TRAIN_PARTS_H
 #include "checkpoint.h"
@@ -28,31 +28,31 @@ typedef struct {
   Metrics metrics;
   Scalars scalars;
   int loss, grad_norm, skipped, eval, eval_metric; /* variables of metrics, -1 none */
-  bool has_state;      /* micro-steps change variables: a step cannot be given up half-way */
+  bool has_state; /* micro-steps change variables: a step cannot be given up half-way */
   RunPhase *phases;
   DataSet **eval_data; /* per phase, NULL when there is no evaluation */
   Batch eval_batch;
   TrainState state;
-  int64_t total;       /* steps of all phases */
-  int64_t saved_step;  /* of the last checkpoint, -1 none */
-  bool measured;       /* the memory line was printed */
+  int64_t total;         /* steps of all phases */
+  int64_t saved_step;    /* of the last checkpoint, -1 none */
+  bool measured;         /* the memory line was printed */
   const char *nonfinite; /* parameter that the row of skipped steps began with, or NULL */
   double started;
 } Train;
 
 /* ---- train_step.c ---- */
 typedef enum { STEP_DONE, STEP_ABANDONED, STEP_FAILED } StepResult;
-/* One optimizer step on a batch; fills loss, grad_norm, lr and skipped of the report. Abandoned when the user
- * interrupts it before the update and nothing has changed yet. */
+/* One optimizer step on a batch; fills loss, grad_norm, lr and skipped of the report. Abandoned
+ * when the user interrupts it before the update and nothing has changed yet. */
 StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f);
-/* After a skipped step: path of the first parameter whose gradient is not finite, found by computing the step's gradients
- * again; NULL when there is none or it cannot be told. */
+/* After a skipped step: path of the first parameter whose gradient is not finite, found by
+ * computing the step's gradients again; NULL when there is none or it cannot be told. */
 const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
 
 /* ---- train_eval.c ---- */
 bool eval_open(Train *t, Fail *f);
-/* Loss, and the metric when there is one, over the held-out data, by the evaluation program of a phase. Nothing when there
- * is none, or when the user interrupts it. */
+/* Loss, and the metric when there is one, over the held-out data, by the evaluation program of a
+ * phase. Nothing when there is none, or when the user interrupts it. */
 bool eval_run(Train *t, int phase, StepReport *r, Fail *f);
 void eval_close(Train *t);
 

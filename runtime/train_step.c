@@ -1,7 +1,7 @@
 /* train_step.c - one optimizer step: micro-batches, update, metrics. See train_parts.h.
  *
- * The loss of a step is the sum over its valid targets divided by their number, however it is split: each micro-batch
- * adds its share, weighted by a scalar that holds for the whole step. */
+ * The loss of a step is the sum over its valid targets divided by their number, however it is
+ * split: each micro-batch adds its share, weighted by a scalar that holds for the whole step. */
 #include "train_parts.h"
 
 #include "convert.h"
@@ -15,8 +15,7 @@ static bool write_step_scalars(Train *t, const RunPhase *ph, const Batch *b, dou
   Replay *r = &t->replay;
   const Scalars *s = &t->scalars;
   double inv_count = b->valid > 0 ? 1.0 / (double)b->valid : 0;
-  return scalar_write_seed(r, s, t->seed, f) &&
-         scalar_write_i32(r, s, SC_STEP, t->state.step, f) &&
+  return scalar_write_seed(r, s, t->seed, f) && scalar_write_i32(r, s, SC_STEP, t->state.step, f) &&
          scalar_write_f32(r, s, SC_INV_COUNT, inv_count, f) &&
          scalar_write_f32(r, s, SC_INV_ACCUM, 1.0 / (double)ph->setting->accumulation, f) &&
          scalar_write_f32(r, s, SC_LR, lr, f);
@@ -52,7 +51,8 @@ static bool all_finite(const ProgramVar *v, const void *packed) {
   int64_t n = tensor_count(&v->at);
   for (int64_t i = 0; i < n; i++) {
     float x;
-    convert_elements(DT_F32, &x, v->at.dtype, (const char *)packed + i * dtype_bytes(v->at.dtype), 1);
+    convert_elements(DT_F32, &x, v->at.dtype, (const char *)packed + i * dtype_bytes(v->at.dtype),
+                     1);
     if (!isfinite(x)) return false;
   }
   return true;

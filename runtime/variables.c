@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 14 }; /* elements made at a time; even, so that pairs of normals are not split */
+enum {
+  CHUNK = 1 << 14
+}; /* elements made at a time; even, so that pairs of normals are not split */
 
 bool variable_persists(const ProgramVar *v) {
   return v->role != PV_ACCUM && v->role != PV_SCALAR && v->role != PV_METRIC;
@@ -30,7 +32,8 @@ static int value_of(const Program *p, int var) {
   return var;
 }
 
-static void make_chunk(const ProgramVar *from, uint64_t seed, int64_t first, int64_t n, float *out) {
+static void make_chunk(const ProgramVar *from, uint64_t seed, int64_t first, int64_t n,
+                       float *out) {
   uint64_t stream = rng_stream(from->path);
   switch (from->init_kind) {
     case INIT_NORMAL:
@@ -39,9 +42,12 @@ static void make_chunk(const ProgramVar *from, uint64_t seed, int64_t first, int
     case INIT_UNIFORM:
       rng_uniforms(seed, stream, (uint64_t)first, n, from->init_a, from->init_b, out);
       return;
-    default: break;
+    default:
+      break;
   }
-  double value = from->init_kind == INIT_ONES ? 1 : from->init_kind == INIT_CONST ? from->init_a : 0;
+  double value = from->init_kind == INIT_ONES    ? 1
+                 : from->init_kind == INIT_CONST ? from->init_a
+                                                 : 0;
   for (int64_t i = 0; i < n; i++) out[i] = (float)value;
 }
 
@@ -116,6 +122,5 @@ static bool load_one(Replay *r, int var, DType dtype, const void *data, Fail *f)
 
 bool variable_load(Replay *r, int var, DType dtype, const void *data, Fail *f) {
   int master = variable_master(r->program, var);
-  return load_one(r, var, dtype, data, f) &&
-         (master == var || load_one(r, master, dtype, data, f));
+  return load_one(r, var, dtype, data, f) && (master == var || load_one(r, master, dtype, data, f));
 }

@@ -1,22 +1,25 @@
-/* variables.h - values of a program's variables on the device: which are saved, their initial values, loading of weights. */
+/* variables.h - values of a program's variables on the device: which are saved, their initial
+ * values, loading of weights. */
 #ifndef MTC_VARIABLES_H
 #define MTC_VARIABLES_H
 #include "replay.h"
 #include "safetensors.h"
 
-/* Whether a checkpoint holds the variable: all but accumulators, step scalars and metrics, which are empty between
- * steps. */
+/* Whether a checkpoint holds the variable: all but accumulators, step scalars and metrics, which
+ * are empty between steps. */
 bool variable_persists(const ProgramVar *v);
 
-/* Initial values by the seed and each variable's path, so that they depend on neither plan nor order. A copy takes the
- * unrounded value of what it copies. */
+/* Initial values by the seed and each variable's path, so that they depend on neither plan nor
+ * order. A copy takes the unrounded value of what it copies. */
 bool variables_init(Replay *r, uint64_t seed, Fail *f);
 
-/* Row-major copies of one whole variable. malloc'ed buffers come from variable_buffer and go to free(). */
+/* Row-major copies of one whole variable. malloc'ed buffers come from variable_buffer and go to
+ * free(). */
 void *variable_buffer(const ProgramVar *v, Fail *f);
 int64_t variable_bytes(const ProgramVar *v); /* of its logical elements */
 
-/* Gives variable `var`, and its master when it has one, the values of `e` (row-major, any float dtype). */
+/* Gives variable `var`, and its master when it has one, the values of `e` (row-major, any float
+ * dtype). */
 bool variable_load(Replay *r, int var, DType dtype, const void *data, Fail *f);
 
 /* The variable that holds the most precise value of parameter `var`: its master or itself. */

@@ -7,13 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tensors that published files hold although they are computed: [1, 1, n, n] only for causal masks. */
+/* Tensors that published files hold although they are computed: [1, 1, n, n] only for causal masks.
+ */
 static const struct {
   const char *pattern;
   bool square_mask;
 } computed[] = {
-    {"*attn.masked_bias", false},   {"*attn.bias", true},           {"*rotary_emb.inv_freq", false},
-    {"*position_ids", false},       {"*num_batches_tracked", false},
+    {"*attn.masked_bias", false},    {"*attn.bias", true},
+    {"*rotary_emb.inv_freq", false}, {"*position_ids", false},
+    {"*num_batches_tracked", false},
 };
 
 WeightSlots weights_of_program(Arena *a, const Program *p) {
@@ -23,7 +25,8 @@ WeightSlots weights_of_program(Arena *a, const Program *p) {
     const ProgramVar *v = &p->vars[var];
     if (!p->nweights && v->role != PV_PARAM && v->role != PV_STATE) continue;
     WeightSlot *slot = &s.at[s.n++];
-    *slot = (WeightSlot){.key = p->nweights ? p->weights[i].key : v->path, .path = v->path, .var = var};
+    *slot =
+        (WeightSlot){.key = p->nweights ? p->weights[i].key : v->path, .path = v->path, .var = var};
     slot->transposed = p->nweights && p->weights[i].transposed;
     slot->dtype = v->at.dtype;
     slot->rank = v->at.rank;
@@ -60,7 +63,8 @@ typedef struct {
 } Report;
 enum { MAX_LINES = 24 };
 
-__attribute__((format(printf, 3, 4))) static void note(Report *r, int *count, const char *fmt, ...) {
+__attribute__((format(printf, 3, 4))) static void note(Report *r, int *count, const char *fmt,
+                                                       ...) {
   ++*count;
   if (r->shown++ >= MAX_LINES) return;
   va_list ap;
@@ -115,8 +119,8 @@ bool weights_match(const WeightSlots *s, const SafeTensors *file, const char *pa
   if (r.shown > MAX_LINES) str_addf(&r.lines, "\n  .. and %d more", r.shown - MAX_LINES);
   if (!ok)
     fail_page(f, EXIT_IO, "E0302",
-              "weights do not fit the map: %d missing, %d unexpected, %d mis-shaped in %s%s", r.missing,
-              r.unexpected, r.misfits, path, r.lines.text);
+              "weights do not fit the map: %d missing, %d unexpected, %d mis-shaped in %s%s",
+              r.missing, r.unexpected, r.misfits, path, r.lines.text);
   arena_free(a);
   return ok;
 }
@@ -152,8 +156,7 @@ bool weights_import(const WeightSlot *s, const StEntry *e, DType dtype, void *to
 
 bool weights_export(const WeightSlot *s, DType dtype, const void *from, DType file_dtype, void *to,
                     Fail *f) {
-  if (s->transposed)
-    return transpose_convert(s->dim[0], s->dim[1], dtype, from, file_dtype, to, f);
+  if (s->transposed) return transpose_convert(s->dim[0], s->dim[1], dtype, from, file_dtype, to, f);
   convert_elements(file_dtype, to, dtype, from, slot_count(s));
   return true;
 }

@@ -1,4 +1,5 @@
-/* weights.h - the `weights` map between keys of a safetensors file and variables: matching, import, export. */
+/* weights.h - the `weights` map between keys of a safetensors file and variables: matching, import,
+ * export. */
 #ifndef MTC_WEIGHTS_H
 #define MTC_WEIGHTS_H
 #include "safetensors.h"
@@ -8,9 +9,9 @@
 typedef struct {
   const char *key;
   const char *path;
-  int var;          /* index in the table that the slots were made from */
-  bool transposed;  /* the file holds the transpose */
-  DType dtype;      /* of the variable */
+  int var;         /* index in the table that the slots were made from */
+  bool transposed; /* the file holds the transpose */
+  DType dtype;     /* of the variable */
   int rank;
   int64_t dim[MAX_RANK]; /* of the variable */
 } WeightSlot;
@@ -22,9 +23,9 @@ typedef struct {
 /* By the program's map; without one every parameter and state by its path. */
 WeightSlots weights_of_program(Arena *a, const Program *p);
 
-/* Every slot has its key in the file with the right shape, and every key of the file has a slot, but for buffers that
- * can be computed (causal masks, rotary frequencies) and keys that match a pattern of `ignore` (shell globs). All that
- * does not fit is reported together as E0302. */
+/* Every slot has its key in the file with the right shape, and every key of the file has a slot,
+ * but for buffers that can be computed (causal masks, rotary frequencies) and keys that match a
+ * pattern of `ignore` (shell globs). All that does not fit is reported together as E0302. */
 typedef struct {
   const char *const *ignore;
   int nignore;
@@ -33,9 +34,11 @@ typedef struct {
 bool weights_match(const WeightSlots *s, const SafeTensors *file, const char *path,
                    WeightRules *rules, Fail *f);
 
-/* Between file layout and the variable's row-major order: `to` gets the elements of the variable in dtype `dtype`. */
+/* Between file layout and the variable's row-major order: `to` gets the elements of the variable in
+ * dtype `dtype`. */
 bool weights_import(const WeightSlot *s, const StEntry *e, DType dtype, void *to, Fail *f);
-/* `from` holds the variable in dtype `dtype`; `to` gets what the file holds, in dtype `file_dtype`. */
+/* `from` holds the variable in dtype `dtype`; `to` gets what the file holds, in dtype `file_dtype`.
+ */
 bool weights_export(const WeightSlot *s, DType dtype, const void *from, DType file_dtype, void *to,
                     Fail *f);
 /* Shape in the file. */

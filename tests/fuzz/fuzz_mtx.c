@@ -1,6 +1,6 @@
-/* fuzz_mtx.c - the .mtx reader accepts or refuses any bytes; it never crashes. The first byte of an input chooses: bytes
- * as they are or patches of a valid file, with checksums as they come out or made right, so that damage reaches the
- * decoder and the bounds checks behind them. */
+/* fuzz_mtx.c - the .mtx reader accepts or refuses any bytes; it never crashes. The first byte of an
+ * input chooses: bytes as they are or patches of a valid file, with checksums as they come out or
+ * made right, so that damage reaches the decoder and the bounds checks behind them. */
 #include "tests/runtime/toy.h"
 
 #include <stdlib.h>
@@ -15,7 +15,8 @@ static void store64(uint8_t *p, uint64_t x) {
   for (int i = 0; i < 8; i++) p[i] = (uint8_t)(x >> 8 * i);
 }
 
-/* Makes size and checksums of a file right where its tables make sense at all (docs/mtx.md has the offsets). */
+/* Makes size and checksums of a file right where its tables make sense at all (docs/mtx.md has the
+ * offsets). */
 static void repair(uint8_t *file, size_t size) {
   if (size < 40) return;
   memcpy(file, "\x89MTX\r\n\x1a\n", 8);
@@ -54,7 +55,8 @@ static uint8_t *patched(const uint8_t *data, size_t n, size_t *size) {
   const uint8_t *valid = valid_file(size);
   uint8_t *file = malloc(*size);
   memcpy(file, valid, *size);
-  for (size_t i = 0; i + 2 < n; i += 3) file[((size_t)data[i] | (size_t)data[i + 1] << 8) % *size] = data[i + 2];
+  for (size_t i = 0; i + 2 < n; i += 3)
+    file[((size_t)data[i] | (size_t)data[i + 1] << 8) % *size] = data[i + 2];
   return file;
 }
 

@@ -1,5 +1,6 @@
-/* fuzz_safetensors.c - the safetensors reader accepts or refuses any bytes; what it accepts lies inside the file. The first
- * byte of an input chooses: a header as it is, or one made of entries whose every part the input names. */
+/* fuzz_safetensors.c - the safetensors reader accepts or refuses any bytes; what it accepts lies
+ * inside the file. The first byte of an input chooses: a header as it is, or one made of entries
+ * whose every part the input names. */
 #include "runtime/safetensors.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 /* One entry from six bytes: name, dtype, rank, a dimension, and where its data lies. */
 static void add_entry(Str *s, const uint8_t *b) {
   static const char *const dtypes[] = {"F32", "BF16", "F64", "I8", "BOOL", "X"};
-  str_addf(s, "%s\"%c\":{\"dtype\":\"%s\",\"shape\":[", s->len > 1 ? "," : "", 'a' + b[0] % 20, dtypes[b[1] % 6]);
+  str_addf(s, "%s\"%c\":{\"dtype\":\"%s\",\"shape\":[", s->len > 1 ? "," : "", 'a' + b[0] % 20,
+           dtypes[b[1] % 6]);
   for (int i = 0; i < b[2] % 10; i++) str_addf(s, "%s%d", i ? "," : "", (int8_t)b[3] + i % 2);
   str_addf(s, "],\"data_offsets\":[%d,%d]}", (int8_t)b[4], b[4] + (int8_t)b[5]);
 }
@@ -39,7 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!size) return 0;
   Arena *a = arena_new();
   size_t total;
-  uint8_t *file = data[0] & 1 ? structured(a, data + 1, size - 1, &total) : raw(data + 1, size - 1, &total);
+  uint8_t *file =
+      data[0] & 1 ? structured(a, data + 1, size - 1, &total) : raw(data + 1, size - 1, &total);
   Fail f = {0};
   SafeTensors *s = st_open_mem(file, total, "fuzz", &f);
   if (!s && !f.code) abort(); /* a refusal always has a reason */

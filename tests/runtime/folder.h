@@ -14,7 +14,8 @@ static inline const char *folder_new(Arena *a) {
   return path;
 }
 
-static inline int folder_remove_one(const char *path, const struct stat *st, int type, struct FTW *at) {
+static inline int folder_remove_one(const char *path, const struct stat *st, int type,
+                                    struct FTW *at) {
   (void)st, (void)type, (void)at;
   return remove(path);
 }

@@ -1,4 +1,5 @@
-/* test_data.c - data sets: formats, refusals before step 0, order of samples, the preparing thread. */
+/* test_data.c - data sets: formats, refusals before step 0, order of samples, the preparing thread.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,12 +55,14 @@ static DataSet *opened(Place *p, ProgramData d, DataNeeds n, bool val) {
   return set;
 }
 
-static void tokens_u16(Place *p, const char *name, int n, int first, bool header, uint32_t announced) {
+static void tokens_u16(Place *p, const char *name, int n, int first, bool header,
+                       uint32_t announced) {
   uint8_t *bytes = arena_alloc(p->a, 1024 + 2 * (size_t)n);
   uint8_t *body = bytes + (header ? 1024 : 0);
   uint32_t head[3] = {20240520, 1, announced};
   if (header) memcpy(bytes, head, sizeof head);
-  for (int i = 0; i < n; i++) body[2 * i] = (uint8_t)(first + i), body[2 * i + 1] = (uint8_t)((first + i) >> 8);
+  for (int i = 0; i < n; i++)
+    body[2 * i] = (uint8_t)(first + i), body[2 * i + 1] = (uint8_t)((first + i) >> 8);
   folder_file(p->a, p->dir, name, bytes, (size_t)(body - bytes) + 2 * (size_t)n);
 }
 
@@ -104,13 +107,15 @@ static void wide_tokens(void **state) {
   data_sample(d, 0, in, out, here);
   assert_int_equal(in[0], 70000);
   data_close(d);
-  refused(p, s, needs(4, 50257), false, "token 0 is 70000 (offset 0), but the vocabulary ends at 50257");
+  refused(p, s, needs(4, 50257), false,
+          "token 0 is 70000 (offset 0), but the vocabulary ends at 50257");
 }
 
 static void token_files_that_are_wrong(void **state) {
   Place *p = *state;
   tokens_u16(p, "short.bin", 100, 0, true, 120);
-  refused(p, setting(RD_TOKENS, "short.bin"), needs(4, 512), false, "truncated: its header announces 120");
+  refused(p, setting(RD_TOKENS, "short.bin"), needs(4, 512), false,
+          "truncated: its header announces 120");
   tokens_u16(p, "long.bin", 100, 0, true, 90);
   refused(p, setting(RD_TOKENS, "long.bin"), needs(4, 512), false, "too long");
   tokens_u16(p, "other.bin", 100, 0, true, 50);
@@ -250,7 +255,8 @@ static void shuffles_are_permutations(void **state) {
 }
 
 /* The whole stream of a loader, for `steps` steps from a position. */
-static int64_t stream(const DataSet *d, int64_t samples, int steps, DataPosition *at, int32_t *ids) {
+static int64_t stream(const DataSet *d, int64_t samples, int steps, DataPosition *at,
+                      int32_t *ids) {
   Fail f = {0};
   Loader *l = loader_open(d, 4, samples, 99, true, *at, &f);
   int64_t n = 0;
@@ -281,7 +287,8 @@ static void positions_resume_exactly(void **state) {
   stream(d, 14, 10, &split, other); /* another number of samples a step: the same stream */
   assert_memory_equal(whole, other, sizeof whole);
   int seen[50] = {0};
-  for (int i = 0; i < 50; i++) assert_int_equal(seen[whole[i] / 4]++, 0); /* an epoch shows each sample once */
+  for (int i = 0; i < 50; i++)
+    assert_int_equal(seen[whole[i] / 4]++, 0); /* an epoch shows each sample once */
   data_close(d);
 }
 
@@ -303,10 +310,16 @@ static void last_batch_is_padded(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(windows_of_tokens),       TEST(wide_tokens),   TEST(token_files_that_are_wrong),
-      TEST(text_with_holdout),       TEST(jsonl_samples), TEST(jsonl_that_is_too_long),
-      TEST(jsonl_that_is_wrong),     cmocka_unit_test(shuffles_are_permutations),
-      TEST(positions_resume_exactly), TEST(last_batch_is_padded),
+      TEST(windows_of_tokens),
+      TEST(wide_tokens),
+      TEST(token_files_that_are_wrong),
+      TEST(text_with_holdout),
+      TEST(jsonl_samples),
+      TEST(jsonl_that_is_too_long),
+      TEST(jsonl_that_is_wrong),
+      cmocka_unit_test(shuffles_are_permutations),
+      TEST(positions_resume_exactly),
+      TEST(last_batch_is_padded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_mtx.c - .mtx: what is written is read back, the same bytes every time, and nothing damaged is accepted. */
+/* test_mtx.c - .mtx: what is written is read back, the same bytes every time, and nothing damaged
+ * is accepted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,34 +91,74 @@ static void any_truncation_is_found(void **state) {
 
 /* Valid files of programs that would leave their bounds. */
 typedef void (*Break)(Program *p);
-static void tensor_outside(Program *p) { p->programs[0].cmds[0].tensors[2].offset = TOY_ARENA - 16; }
-static void tensor_overflows(Program *p) { p->vars[0].at.dim[0] = INT64_MAX / 2; }
-static void tensor_unaligned(Program *p) { p->vars[0].at.offset = 2; }
-static void negative_stride(Program *p) { p->vars[0].at.stride[0] = -4; }
-static void product_outside(Program *p) { p->programs[0].cmds[0].gemm.lda = 1000; }
-static void too_few_tensors(Program *p) { p->programs[0].cmds[0].ntensors = 2; }
-static void no_such_kernel(Program *p) { p->programs[0].cmds[1].launches[0].kernel = 1; }
-static void workspace_outside(Program *p) { p->programs[0].cmds[1].workspace_bytes = TOY_ARENA; }
-static void death_of_nothing(Program *p) { p->programs[0].deaths[0].cmd = 3; }
-static void input_outside(Program *p) { p->programs[0].inputs[0].at.offset = TOY_ARENA; }
-static void no_such_program(Program *p) { p->phases[0].update = 1; }
-static void no_such_data(Program *p) { p->phases[0].data = 1; }
-static void no_such_variable(Program *p) { p->weights[0].var = 2; }
-static void copy_of_itself(Program *p) { p->vars[1].init_from = 1; }
-static void same_path(Program *p) { p->vars[1].path = "w"; }
-static void endless(Program *p) { p->phases[0].steps = 0, p->phases[0].epochs = 0; }
-static void huge_batch(Program *p) { p->phases[0].accumulation = INT32_MAX; }
-static void constant_outside(Program *p) { p->constants[0].offset = TOY_ARENA - 4; }
-static void bad_attention(Program *p) { p->programs[0].cmds[0].kind = CMD_ATTENTION; }
-static void bad_scatter(Program *p) { p->programs[0].cmds[0].kind = CMD_SCATTER; }
+static void tensor_outside(Program *p) {
+  p->programs[0].cmds[0].tensors[2].offset = TOY_ARENA - 16;
+}
+static void tensor_overflows(Program *p) {
+  p->vars[0].at.dim[0] = INT64_MAX / 2;
+}
+static void tensor_unaligned(Program *p) {
+  p->vars[0].at.offset = 2;
+}
+static void negative_stride(Program *p) {
+  p->vars[0].at.stride[0] = -4;
+}
+static void product_outside(Program *p) {
+  p->programs[0].cmds[0].gemm.lda = 1000;
+}
+static void too_few_tensors(Program *p) {
+  p->programs[0].cmds[0].ntensors = 2;
+}
+static void no_such_kernel(Program *p) {
+  p->programs[0].cmds[1].launches[0].kernel = 1;
+}
+static void workspace_outside(Program *p) {
+  p->programs[0].cmds[1].workspace_bytes = TOY_ARENA;
+}
+static void death_of_nothing(Program *p) {
+  p->programs[0].deaths[0].cmd = 3;
+}
+static void input_outside(Program *p) {
+  p->programs[0].inputs[0].at.offset = TOY_ARENA;
+}
+static void no_such_program(Program *p) {
+  p->phases[0].update = 1;
+}
+static void no_such_data(Program *p) {
+  p->phases[0].data = 1;
+}
+static void no_such_variable(Program *p) {
+  p->weights[0].var = 2;
+}
+static void copy_of_itself(Program *p) {
+  p->vars[1].init_from = 1;
+}
+static void same_path(Program *p) {
+  p->vars[1].path = "w";
+}
+static void endless(Program *p) {
+  p->phases[0].steps = 0, p->phases[0].epochs = 0;
+}
+static void huge_batch(Program *p) {
+  p->phases[0].accumulation = INT32_MAX;
+}
+static void constant_outside(Program *p) {
+  p->constants[0].offset = TOY_ARENA - 4;
+}
+static void bad_attention(Program *p) {
+  p->programs[0].cmds[0].kind = CMD_ATTENTION;
+}
+static void bad_scatter(Program *p) {
+  p->programs[0].cmds[0].kind = CMD_SCATTER;
+}
 
 static void programs_out_of_bounds_are_refused(void **state) {
   (void)state;
   static const Break breaks[] = {
-      tensor_outside,    tensor_overflows, tensor_unaligned, negative_stride,  product_outside,
-      too_few_tensors,   no_such_kernel,   workspace_outside, death_of_nothing, input_outside,
-      no_such_program,   no_such_data,     no_such_variable, copy_of_itself,   same_path,
-      endless,           huge_batch,       constant_outside, bad_attention,    bad_scatter};
+      tensor_outside,  tensor_overflows, tensor_unaligned,  negative_stride,  product_outside,
+      too_few_tensors, no_such_kernel,   workspace_outside, death_of_nothing, input_outside,
+      no_such_program, no_such_data,     no_such_variable,  copy_of_itself,   same_path,
+      endless,         huge_batch,       constant_outside,  bad_attention,    bad_scatter};
   for (int i = 0; i < COUNT_OF(breaks); i++) {
     Arena *a = arena_new();
     Program *p = toy_full_program(a);

@@ -1,4 +1,5 @@
-/* test_safetensors.c - weights files: round trip, strict header, shards, map with transposes and conversions, E0302. */
+/* test_safetensors.c - weights files: round trip, strict header, shards, map with transposes and
+ * conversions, E0302. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,15 +59,19 @@ static void strict_header(void **state) {
   refused(p->a, "{\"w\":{" ENTRY("F32", "[3]", "0", "8") "}}", 8, "its shape needs 12");
   refused(p->a, "{\"w\":{" ENTRY("F99", "[2]", "0", "8") "}}", 8, "no valid dtype");
   refused(p->a, "{\"w\":{" ENTRY("F32", "[-2]", "0", "8") "}}", 8, "no valid dtype");
-  refused(p->a, "{\"w\":{" ENTRY("F32", "[4611686018427387904,4]", "0", "8") "}}", 8, "no valid dtype");
+  refused(p->a, "{\"w\":{" ENTRY("F32", "[4611686018427387904,4]", "0", "8") "}}", 8,
+          "no valid dtype");
   refused(p->a, "{\"w\":{" ENTRY("F32", "[2]", "8", "0") "}}", 8, "no valid data_offsets");
-  refused(p->a, "{\"w\":{" ENTRY("F32", "[2]", "0", "8") "},\"v\":{" ENTRY("F32", "[2]", "4", "12") "}}", 12,
-          "overlaps");
-  refused(p->a, "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "},\"v\":{" ENTRY("F32", "[1]", "8", "12") "}}", 12,
-          "belong to no tensor");
+  refused(p->a,
+          "{\"w\":{" ENTRY("F32", "[2]", "0", "8") "},\"v\":{" ENTRY("F32", "[2]", "4", "12") "}}",
+          12, "overlaps");
+  refused(p->a,
+          "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "},\"v\":{" ENTRY("F32", "[1]", "8", "12") "}}",
+          12, "belong to no tensor");
   refused(p->a, "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "}}", 8, "at its end belong to no tensor");
-  refused(p->a, "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "},\"w\":{" ENTRY("F32", "[1]", "0", "4") "}}", 4,
-          "not a JSON object");
+  refused(p->a,
+          "{\"w\":{" ENTRY("F32", "[1]", "0", "4") "},\"w\":{" ENTRY("F32", "[1]", "0", "4") "}}",
+          4, "not a JSON object");
   refused(p->a, "[1]", 0, "not a JSON object");
   refused(p->a, "{\"w\"", 0, "not a JSON object");
   Fail f = {0};
@@ -74,7 +79,8 @@ static void strict_header(void **state) {
   assert_non_null(strstr(f.text, "does not fit"));
   size_t n;
   f = (Fail){0};
-  char *ok = file_of(p->a, "{\"__metadata__\":{\"a\":\"b\"},\"z\":{" ENTRY("F32", "[]", "0", "4") "}}", 4, &n);
+  char *ok = file_of(
+      p->a, "{\"__metadata__\":{\"a\":\"b\"},\"z\":{" ENTRY("F32", "[]", "0", "4") "}}", 4, &n);
   SafeTensors *s = st_open_mem(ok, n, "x", &f);
   assert_non_null(s);
   assert_int_equal(st_count(s), 1);
@@ -152,7 +158,8 @@ static void transposes_and_converts(void **state) {
   Place *p = *state;
   (void)p;
   Fail f = {0};
-  WeightSlot s = {.key = "w", .path = "l.w", .transposed = true, .dtype = DT_BF16, .rank = 2, .dim = {3, 2}};
+  WeightSlot s = {
+      .key = "w", .path = "l.w", .transposed = true, .dtype = DT_BF16, .rank = 2, .dim = {3, 2}};
   StEntry e = {.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = six, .bytes = 24};
   uint16_t bf16[6];
   float wide[6], back[6];
@@ -171,11 +178,14 @@ static void misfits_are_reported_together(void **state) {
   Place *p = *state;
   size_t n;
   Fail f = {0};
-  char *bytes = file_of(p->a,
-                        "{\"a\":{" ENTRY("F32", "[2,3]", "0", "24") "},\"extra\":{" ENTRY("I64", "[1]", "24", "32")
-                        "},\"h.0.attn.bias\":{" ENTRY("U8", "[1,1,2,2]", "32", "36") "},\"t\":{"
-                        ENTRY("F32", "[1]", "36", "40") "}}",
-                        40, &n);
+  char *bytes =
+      file_of(p->a,
+              "{\"a\":{" ENTRY("F32", "[2,3]", "0", "24") "},\"extra\":{" ENTRY(
+                  "I64", "[1]", "24",
+                  "32") "},\"h.0.attn.bias\":{" ENTRY("U8", "[1,1,2,2]", "32",
+                                                      "36") "},\"t\":{" ENTRY("F32", "[1]", "36",
+                                                                              "40") "}}",
+              40, &n);
   SafeTensors *s = st_open_mem(bytes, n, "x", &f);
   if (!s) fail_msg("%s", f.text);
   WeightSlot slot[] = {
@@ -187,11 +197,12 @@ static void misfits_are_reported_together(void **state) {
   WeightRules rules = {0};
   assert_false(weights_match(&slots, s, "x.safetensors", &rules, &f));
   assert_string_equal(f.page, "E0302");
-  assert_string_equal(f.text,
-                      "weights do not fit the map: 1 missing, 1 unexpected, 1 mis-shaped in x.safetensors\n"
-                      "  mis-shaped  a: [2, 3] in the file, [3, 2] for a.w\n"
-                      "  missing     b: [4] for b.w\n"
-                      "  unexpected  extra: I64 [1]");
+  assert_string_equal(
+      f.text,
+      "weights do not fit the map: 1 missing, 1 unexpected, 1 mis-shaped in x.safetensors\n"
+      "  mis-shaped  a: [2, 3] in the file, [3, 2] for a.w\n"
+      "  missing     b: [4] for b.w\n"
+      "  unexpected  extra: I64 [1]");
   assert_int_equal(rules.ignored, 1); /* the causal mask */
   slot[0].transposed = true;
   slots.at = slot, slots.n = 1;
@@ -206,7 +217,10 @@ static void misfits_are_reported_together(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(strict_header), TEST(round_trip), TEST(sharded), TEST(transposes_and_converts),
+      TEST(strict_header),
+      TEST(round_trip),
+      TEST(sharded),
+      TEST(transposes_and_converts),
       TEST(misfits_are_reported_together),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

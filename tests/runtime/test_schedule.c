@@ -1,4 +1,5 @@
-/* test_schedule.c - learning rates at the places that matter; steps from epochs; random numbers of initial weights. */
+/* test_schedule.c - learning rates at the places that matter; steps from epochs; random numbers of
+ * initial weights. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +12,14 @@
 #include "runtime/schedule.h"
 
 static ProgramPhase phase(int kind, double warmup) {
-  return (ProgramPhase){.lr = 1e-3, .sched_kind = kind, .warmup = warmup, .final = 0.1, .cycles = 1, .decay = 0.2,
-                        .micro_batch = 3, .accumulation = 4};
+  return (ProgramPhase){.lr = 1e-3,
+                        .sched_kind = kind,
+                        .warmup = warmup,
+                        .final = 0.1,
+                        .cycles = 1,
+                        .decay = 0.2,
+                        .micro_batch = 3,
+                        .accumulation = 4};
 }
 
 static void near(double got, double want) {
@@ -103,10 +110,20 @@ static void halves_round_to_nearest_even(void **state) {
     float x;
     uint16_t bf16, f16;
   } cases[] = {
-      {0, 0, 0},           {-0.0f, 0x8000, 0x8000},     {1, 0x3f80, 0x3c00},          {65504, 0x4780, 0x7bff},
-      {65520, 0x4780, 0x7c00}, {1e-8f, 0x322c, 0},      {0x1p-24f, 0x3380, 0x0001},   {0x1p-25f, 0x3300, 0},
-      {0x1.8p-24f, 0x33c0, 0x0002}, {1.00390625f, 0x3f80, 0x3c04}, {1.01171875f, 0x3f82, 0x3c0c},
-      {INFINITY, 0x7f80, 0x7c00}, {3.3895314e38f, 0x7f7f, 0x7c00}, {3.4e38f, 0x7f80, 0x7c00},
+      {0, 0, 0},
+      {-0.0f, 0x8000, 0x8000},
+      {1, 0x3f80, 0x3c00},
+      {65504, 0x4780, 0x7bff},
+      {65520, 0x4780, 0x7c00},
+      {1e-8f, 0x322c, 0},
+      {0x1p-24f, 0x3380, 0x0001},
+      {0x1p-25f, 0x3300, 0},
+      {0x1.8p-24f, 0x33c0, 0x0002},
+      {1.00390625f, 0x3f80, 0x3c04},
+      {1.01171875f, 0x3f82, 0x3c0c},
+      {INFINITY, 0x7f80, 0x7c00},
+      {3.3895314e38f, 0x7f7f, 0x7c00},
+      {3.4e38f, 0x7f80, 0x7c00},
   };
   for (int i = 0; i < COUNT_OF(cases); i++) {
     assert_int_equal(f32_to_bf16(cases[i].x), cases[i].bf16);
@@ -122,9 +139,12 @@ static void halves_round_to_nearest_even(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(warmup_rises_to_the_full_rate), cmocka_unit_test(ends_are_as_set),
-      cmocka_unit_test(epochs_become_steps),           cmocka_unit_test(philox_known_answers),
-      cmocka_unit_test(normals_do_not_depend_on_the_cut), cmocka_unit_test(halves_round_to_nearest_even),
+      cmocka_unit_test(warmup_rises_to_the_full_rate),
+      cmocka_unit_test(ends_are_as_set),
+      cmocka_unit_test(epochs_become_steps),
+      cmocka_unit_test(philox_known_answers),
+      cmocka_unit_test(normals_do_not_depend_on_the_cut),
+      cmocka_unit_test(halves_round_to_nearest_even),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_train.c - the training loop on the CPU device with a hand-made model: exact resume at any kill point, token-weighted
- * accumulation, non-finite steps, interruption, evaluation, sampling. Each run is a process of its own. */
+/* test_train.c - the training loop on the CPU device with a hand-made model: exact resume at any
+ * kill point, token-weighted accumulation, non-finite steps, interruption, evaluation, sampling.
+ * Each run is a process of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +46,8 @@ static void write_text(Place *p) {
   folder_file(p->a, p->dir, "text.txt", text, sizeof text);
 }
 
-/* Runs in a child with output thrown away; returns the wait status. `crash` is MTC_CRASH_AT or NULL. */
+/* Runs in a child with output thrown away; returns the wait status. `crash` is MTC_CRASH_AT or
+ * NULL. */
 static pid_t start(const Program *p, const TrainOptions *o, const char *crash) {
   fflush(NULL);
   pid_t pid = fork();
@@ -74,7 +76,8 @@ static void runs(const Program *p, const TrainOptions *o, int code) {
 }
 
 static TrainOptions options(Place *p, const char *name) {
-  return (TrainOptions){.dir = arena_printf(p->a, "%s/%s", p->dir, name), .steps = -1, .seed = -1, .quiet = true};
+  return (TrainOptions){
+      .dir = arena_printf(p->a, "%s/%s", p->dir, name), .steps = -1, .seed = -1, .quiet = true};
 }
 
 static char *checkpoint_bytes(Place *p, const TrainOptions *o, int64_t step, size_t *n) {
@@ -104,7 +107,10 @@ static double metric(Place *p, const TrainOptions *o, int line, const char *key,
     assert_int_equal(json_integer_value(json_object_get(j, "step")), *lines + 1);
     if (line < 0 || line == *lines) {
       json_t *v = json_object_get(j, key);
-      value = json_is_number(v) ? json_number_value(v) : json_is_true(v) ? 1 : json_is_false(v) ? 0 : NAN;
+      value = json_is_number(v)  ? json_number_value(v)
+              : json_is_true(v)  ? 1
+              : json_is_false(v) ? 0
+                                 : NAN;
     }
     json_decref(j);
   }
@@ -133,7 +139,8 @@ static void learns_and_writes_its_folder(void **state) {
   assert_true(isnan(metric(p, &o, 18, "eval_loss", &lines)));
   assert_true(metric(p, &o, 19, "eval_loss", &lines) > 0);
   assert_true(metric(p, &o, -1, "eval_loss", &lines) < 0.8 * first);
-  assert_true(path_exists(checkpoint_path(p->a, o.dir, 60)) && path_exists(checkpoint_path(p->a, o.dir, 55)));
+  assert_true(path_exists(checkpoint_path(p->a, o.dir, 60)) &&
+              path_exists(checkpoint_path(p->a, o.dir, 55)));
   assert_false(path_exists(checkpoint_path(p->a, o.dir, 50))); /* keep = 2 */
   runs(m, &o, EXIT_USAGE);                                     /* holds a run already */
   o.resume = true;
@@ -153,8 +160,8 @@ static void resumes_exactly_after_a_kill(void **state) {
   runs(m, &whole, EXIT_OK);
   size_t size;
   checkpoint_bytes(p, &whole, 20, &size);
-  static const char *const points[] = {"step:1", "step:7", "step:10", "micro-step:32", "checkpoint-rename:1",
-                                       "checkpoint-rename:2"};
+  static const char *const points[] = {
+      "step:1", "step:7", "step:10", "micro-step:32", "checkpoint-rename:1", "checkpoint-rename:2"};
   VEC(const char *) all = {0};
   for (int i = 0; i < COUNT_OF(points); i++) vec_push(p->a, &all, points[i]);
   for (int64_t at = 0; at < 2 * (int64_t)size; at += (int64_t)size / 5)
@@ -162,7 +169,8 @@ static void resumes_exactly_after_a_kill(void **state) {
   for (int i = 0; i < all.n; i++) {
     TrainOptions o = options(p, arena_printf(p->a, "cut%d", i));
     int status = run(m, &o, all.at[i]);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) fail_msg("%s did not kill the run", all.at[i]);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+      fail_msg("%s did not kill the run", all.at[i]);
     o.resume = true;
     runs(m, &o, EXIT_OK);
     same_checkpoint(p, &whole, &o, 20);
@@ -203,11 +211,13 @@ static void damaged_checkpoints_are_passed_over(void **state) {
   same_checkpoint(p, &whole, &o, 20);
 }
 
-/* Micro-batches of 10 targets at one loss and of 2 at another weigh 10 : 2, however the step is split. */
+/* Micro-batches of 10 targets at one loss and of 2 at another weigh 10 : 2, however the step is
+ * split. */
 static void accumulation_weighs_targets(void **state) {
   Place *p = *state;
   const char *text =
-      "{\"ids\": [1,2,3,4,5,6,7,8,9,10,11]}\n{\"ids\": [1,2,3]}\n{\"ids\": [4,5,6,7], \"mask\": [1,0,1,0]}\n"
+      "{\"ids\": [1,2,3,4,5,6,7,8,9,10,11]}\n{\"ids\": [1,2,3]}\n{\"ids\": [4,5,6,7], \"mask\": "
+      "[1,0,1,0]}\n"
       "{\"ids\": [9,8,7,6,5,4,3,2]}\n";
   folder_file(p->a, p->dir, "s.jsonl", text, strlen(text));
   double loss[3], norm[3];
@@ -310,8 +320,9 @@ static void init_loads_weights(void **state) {
   Program *m = text_model(p, 2, 3, 5);
   float *w = arena_array(p->a, float, TOY_V *TOY_V);
   for (int i = 0; i < TOY_V * TOY_V; i++) w[i] = (float)i;
-  char *head = arena_printf(p->a, "{\"W\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}", TOY_V,
-                            TOY_V, 4 * TOY_V * TOY_V);
+  char *head =
+      arena_printf(p->a, "{\"W\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}}",
+                   TOY_V, TOY_V, 4 * TOY_V * TOY_V);
   size_t n = strlen(head);
   char *file = arena_alloc(p->a, 8 + n + sizeof(float) * TOY_V * TOY_V);
   file[0] = (char)n;

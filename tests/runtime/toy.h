@@ -1,4 +1,5 @@
-/* toy.h - a small hand-made program that fills every field of program.h, for tests of the runtime that need no compiler. */
+/* toy.h - a small hand-made program that fills every field of program.h, for tests of the runtime
+ * that need no compiler. */
 #ifndef MTC_TESTS_TOY_H
 #define MTC_TESTS_TOY_H
 #include "ir/graph.h"
@@ -20,8 +21,13 @@ static inline Tensor toy_tensor(int64_t offset, DType t, int rank, const int64_t
   toy_tensor((offset), (t), COUNT_OF(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 
 static inline ProgramVar toy_var(const char *path, ProgramVarRole role, Tensor at) {
-  return (ProgramVar){.path = path, .role = role, .at = at, .trainable = role == PV_PARAM, .of = -1,
-                      .init_kind = INIT_ZEROS, .init_from = -1};
+  return (ProgramVar){.path = path,
+                      .role = role,
+                      .at = at,
+                      .trainable = role == PV_PARAM,
+                      .of = -1,
+                      .init_kind = INIT_ZEROS,
+                      .init_from = -1};
 }
 
 enum { TOY_ARENA = 4096 };
@@ -29,13 +35,35 @@ enum { TOY_ARENA = 4096 };
 /* A program that runs nothing; every field of every record differs from zero somewhere. */
 static inline Program *toy_full_program(Arena *a) {
   Program *p = arena_new_of(a, Program);
-  *p = (Program){.arena = a, .source = "models/toy.mt", .model = "Toy", .preset = "tiny", .target = "cpu",
-                 .plan_id = 0x123456789abcdef0u, .seed = 7, .params = 16, .vocab = 256,
-                 .arena_bytes = TOY_ARENA, .persistent_bytes = 1024, .peak_bytes = 5000, .budget_bytes = 6000,
-                 .overhead_bytes = 1, .reserve_bytes = 2, .weights_name = "hf:toy", .init = "w.safetensors",
-                 .eval_val = true, .eval_every = 5, .eval_batches = 3, .eval_metric = "accuracy",
-                 .ckpt_every = 10, .ckpt_keep = 2, .ckpt_only = "*.a", .target_input = "targets",
-                 .ignore = -1, .nonfinite_limit = 4, .nonfinite_stop = true, .cuda = true};
+  *p = (Program){.arena = a,
+                 .source = "models/toy.mt",
+                 .model = "Toy",
+                 .preset = "tiny",
+                 .target = "cpu",
+                 .plan_id = 0x123456789abcdef0u,
+                 .seed = 7,
+                 .params = 16,
+                 .vocab = 256,
+                 .arena_bytes = TOY_ARENA,
+                 .persistent_bytes = 1024,
+                 .peak_bytes = 5000,
+                 .budget_bytes = 6000,
+                 .overhead_bytes = 1,
+                 .reserve_bytes = 2,
+                 .weights_name = "hf:toy",
+                 .init = "w.safetensors",
+                 .eval_val = true,
+                 .eval_every = 5,
+                 .eval_batches = 3,
+                 .eval_metric = "accuracy",
+                 .ckpt_every = 10,
+                 .ckpt_keep = 2,
+                 .ckpt_only = "*.a",
+                 .target_input = "targets",
+                 .ignore = -1,
+                 .nonfinite_limit = 4,
+                 .nonfinite_stop = true,
+                 .cuda = true};
   p->nvars = 2;
   p->vars = arena_array(a, ProgramVar, 2);
   p->vars[0] = toy_var("w", PV_PARAM, TOY_TENSOR(0, DT_F32, 4, 4));
@@ -54,13 +82,37 @@ static inline Program *toy_full_program(Arena *a) {
   c->cmds = arena_array(a, Cmd, 3);
   Tensor *t = arena_array(a, Tensor, 3);
   for (int i = 0; i < 3; i++) t[i] = TOY_TENSOR(1024 + 512 * i, DT_F32, 4, 4);
-  c->cmds[0] = (Cmd){.kind = CMD_GEMM, .ntensors = 3, .tensors = t, .name = "h.0.q", .where = "toy.mt:3:1",
-                     .gemm = {.batch = 1, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4,
-                              .trans_a = true, .accumulate = true, .product = DT_BF16, .tf32 = true}};
-  c->cmds[1] = (Cmd){.kind = CMD_KERNEL, .ntensors = 1, .tensors = t, .workspace_offset = 2560,
-                     .workspace_bytes = 100, .accumulate = true, .nlaunches = 1,
-                     .launches = {{.grid = {2, 3, 4}, .threads = 128, .shared = 64, .role = 1, .rows = 2,
-                                   .cols = 3, .store_rows = 4, .table_offset = 8}}};
+  c->cmds[0] = (Cmd){.kind = CMD_GEMM,
+                     .ntensors = 3,
+                     .tensors = t,
+                     .name = "h.0.q",
+                     .where = "toy.mt:3:1",
+                     .gemm = {.batch = 1,
+                              .m = 4,
+                              .n = 4,
+                              .k = 4,
+                              .lda = 4,
+                              .ldb = 4,
+                              .ldc = 4,
+                              .trans_a = true,
+                              .accumulate = true,
+                              .product = DT_BF16,
+                              .tf32 = true}};
+  c->cmds[1] = (Cmd){.kind = CMD_KERNEL,
+                     .ntensors = 1,
+                     .tensors = t,
+                     .workspace_offset = 2560,
+                     .workspace_bytes = 100,
+                     .accumulate = true,
+                     .nlaunches = 1,
+                     .launches = {{.grid = {2, 3, 4},
+                                   .threads = 128,
+                                   .shared = 64,
+                                   .role = 1,
+                                   .rows = 2,
+                                   .cols = 3,
+                                   .store_rows = 4,
+                                   .table_offset = 8}}};
   c->cmds[2] = (Cmd){.kind = CMD_FILL, .ntensors = 1, .tensors = t};
   c->ninputs = c->nresults = c->ndeaths = 1;
   c->inputs = arena_alloc(a, sizeof *c->inputs);
@@ -71,14 +123,35 @@ static inline Program *toy_full_program(Arena *a) {
   c->deaths[0].cmd = 1, c->deaths[0].offset = 1024, c->deaths[0].bytes = 64;
   p->nphases = 1;
   p->phases = arena_array(a, ProgramPhase, 1);
-  p->phases[0] = (ProgramPhase){.name = "long", .eval = -1, .sample = -1, .micro_batch = 2, .accumulation = 3,
-                                .tokens_per_sample = 8, .steps = 100, .lr = 1e-3, .sched_kind = 2, .warmup = 10,
-                                .final = 0.1, .decay = 0.2, .cycles = 1, .data_val = true, .epochs = 1.5,
-                                .final_is_lr = true, .est_step_seconds = 0.5};
+  p->phases[0] = (ProgramPhase){.name = "long",
+                                .eval = -1,
+                                .sample = -1,
+                                .micro_batch = 2,
+                                .accumulation = 3,
+                                .tokens_per_sample = 8,
+                                .steps = 100,
+                                .lr = 1e-3,
+                                .sched_kind = 2,
+                                .warmup = 10,
+                                .final = 0.1,
+                                .decay = 0.2,
+                                .cycles = 1,
+                                .data_val = true,
+                                .epochs = 1.5,
+                                .final_is_lr = true,
+                                .est_step_seconds = 0.5};
   p->ndata = 1;
   p->data = arena_array(a, ProgramData, 1);
-  p->data[0] = (ProgramData){.name = "d", .kind = 2, .train = "t", .val = "v", .dtype = "u16", .tokenizer = "x",
-                             .holdout = 0.1, .prompt_loss = true, .shuffle = true, .too_long = 1};
+  p->data[0] = (ProgramData){.name = "d",
+                             .kind = 2,
+                             .train = "t",
+                             .val = "v",
+                             .dtype = "u16",
+                             .tokenizer = "x",
+                             .holdout = 0.1,
+                             .prompt_loss = true,
+                             .shuffle = true,
+                             .too_long = 1};
   p->nweights = 1;
   p->weights = arena_array(a, ProgramWeight, 1);
   p->weights[0] = (ProgramWeight){"w.weight", 0, true};

@@ -1,6 +1,6 @@
-/* toy_model.h - a bigram model as a hand-made program: w[V, V] holds the logits of the next token. Kernels are written here in
- * C, so that the runtime is tested without the compiler. Training is SGD with momentum; a target of V - 1 makes the
- * gradient NaN. */
+/* toy_model.h - a bigram model as a hand-made program: w[V, V] holds the logits of the next token.
+ * Kernels are written here in C, so that the runtime is tested without the compiler. Training is
+ * SGD with momentum; a target of V - 1 makes the gradient NaN. */
 #ifndef MTC_TESTS_TOY_MODEL_H
 #define MTC_TESTS_TOY_MODEL_H
 #include "toy.h"
@@ -53,15 +53,28 @@ static const char toy_kernels[] =
     "  for (int v = 0; v < V; v++) ((float *)a[3])[v] = ((const float *)a[1])[in[at] * V + v];\n"
     "}\n";
 
-enum { TOY_W, TOY_M, TOY_GRAD, TOY_LR, TOY_INV, TOY_POSITION, TOY_LOSS, TOY_NORM, TOY_SKIPPED, TOY_EVAL,
-       TOY_T, TOY_COUNT, TOY_VARS };
+enum {
+  TOY_W,
+  TOY_M,
+  TOY_GRAD,
+  TOY_LR,
+  TOY_INV,
+  TOY_POSITION,
+  TOY_LOSS,
+  TOY_NORM,
+  TOY_SKIPPED,
+  TOY_EVAL,
+  TOY_T,
+  TOY_COUNT,
+  TOY_VARS
+};
 
 typedef struct {
   int64_t T, micro_batch, accumulation, steps;
 } ToySize;
 
-static inline void toy_cmd(Arena *a, Program *p, ProgramCode *c, const char *name, int kernel, int n,
-                           const Tensor *tensors) {
+static inline void toy_cmd(Arena *a, Program *p, ProgramCode *c, const char *name, int kernel,
+                           int n, const Tensor *tensors) {
   p->kernel_names[kernel] = name;
   c->name = name;
   c->ncmds = 1;
@@ -82,19 +95,36 @@ static inline void toy_inputs(Arena *a, ProgramCode *c, Tensor tokens, const Ten
 /* Each variable at a multiple of 4096 bytes; data is set by the caller. */
 static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   Program *p = arena_new_of(a, Program);
-  *p = (Program){.arena = a, .source = source, .model = "Bigram", .target = "cpu", .plan_id = 77, .seed = 5,
-                 .params = TOY_V * TOY_V, .vocab = TOY_V, .target_input = "targets", .ignore = -1,
-                 .eval_data = -1, .nonfinite_limit = 3, .kernel_source = toy_kernels};
+  *p = (Program){.arena = a,
+                 .source = source,
+                 .model = "Bigram",
+                 .target = "cpu",
+                 .plan_id = 77,
+                 .seed = 5,
+                 .params = TOY_V * TOY_V,
+                 .vocab = TOY_V,
+                 .target_input = "targets",
+                 .ignore = -1,
+                 .eval_data = -1,
+                 .nonfinite_limit = 3,
+                 .kernel_source = toy_kernels};
   const struct {
     const char *path;
     ProgramVarRole role;
     DType dtype;
   } vars[TOY_VARS] = {
-      {"w", PV_PARAM, DT_F32},          {"w:m", PV_MOMENT, DT_F32},          {"w:grad", PV_ACCUM, DT_F32},
-      {"step.lr", PV_SCALAR, DT_F32},   {"step.inv_count", PV_SCALAR, DT_F32}, {"step.position", PV_SCALAR, DT_I32},
-      {"metric.loss", PV_METRIC, DT_F32}, {"metric.grad_norm", PV_METRIC, DT_F32},
-      {"metric.skipped", PV_METRIC, DT_F32}, {"metric.eval", PV_METRIC, DT_F32},
-      {"opt.t", PV_OPT, DT_I32},        {"count", PV_SCALAR, DT_I32},
+      {"w", PV_PARAM, DT_F32},
+      {"w:m", PV_MOMENT, DT_F32},
+      {"w:grad", PV_ACCUM, DT_F32},
+      {"step.lr", PV_SCALAR, DT_F32},
+      {"step.inv_count", PV_SCALAR, DT_F32},
+      {"step.position", PV_SCALAR, DT_I32},
+      {"metric.loss", PV_METRIC, DT_F32},
+      {"metric.grad_norm", PV_METRIC, DT_F32},
+      {"metric.skipped", PV_METRIC, DT_F32},
+      {"metric.eval", PV_METRIC, DT_F32},
+      {"opt.t", PV_OPT, DT_I32},
+      {"count", PV_SCALAR, DT_I32},
   };
   p->nvars = TOY_VARS;
   p->vars = arena_array(a, ProgramVar, TOY_VARS);
@@ -106,9 +136,11 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   }
   p->vars[TOY_W].init_kind = INIT_NORMAL, p->vars[TOY_W].init_b = 0.1;
   p->vars[TOY_M].of = p->vars[TOY_GRAD].of = TOY_W;
-  p->vars[TOY_COUNT].init_kind = INIT_CONST, p->vars[TOY_COUNT].init_a = (double)(s.micro_batch * s.T);
+  p->vars[TOY_COUNT].init_kind = INIT_CONST,
+  p->vars[TOY_COUNT].init_a = (double)(s.micro_batch * s.T);
   int64_t at = 4096 * TOY_VARS, bytes = round_up(4 * s.micro_batch * s.T, 4096);
-  Tensor tokens = TOY_TENSOR(at, DT_I32, s.micro_batch, s.T), targets = TOY_TENSOR(at + bytes, DT_I32, s.micro_batch, s.T);
+  Tensor tokens = TOY_TENSOR(at, DT_I32, s.micro_batch, s.T),
+         targets = TOY_TENSOR(at + bytes, DT_I32, s.micro_batch, s.T);
   Tensor one = TOY_TENSOR(at, DT_I32, 1, s.T), logits = TOY_TENSOR(at + bytes, DT_F32, TOY_V);
   p->persistent_bytes = at;
   p->arena_bytes = p->peak_bytes = at + bytes + (bytes > 4096 ? bytes : 4096);
@@ -117,12 +149,15 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   p->kernel_names = arena_array(a, const char *, 4);
   p->programs = arena_array(a, ProgramCode, 4);
   toy_cmd(a, p, &p->programs[0], "micro", 0, 7,
-          (Tensor[]){tokens, targets, AT(TOY_W), AT(TOY_INV), AT(TOY_COUNT), AT(TOY_LOSS), AT(TOY_GRAD)});
+          (Tensor[]){tokens, targets, AT(TOY_W), AT(TOY_INV), AT(TOY_COUNT), AT(TOY_LOSS),
+                     AT(TOY_GRAD)});
   toy_cmd(a, p, &p->programs[1], "update", 1, 7,
-          (Tensor[]){AT(TOY_W), AT(TOY_M), AT(TOY_GRAD), AT(TOY_LR), AT(TOY_NORM), AT(TOY_SKIPPED), AT(TOY_T)});
+          (Tensor[]){AT(TOY_W), AT(TOY_M), AT(TOY_GRAD), AT(TOY_LR), AT(TOY_NORM), AT(TOY_SKIPPED),
+                     AT(TOY_T)});
   toy_cmd(a, p, &p->programs[2], "eval", 2, 6,
           (Tensor[]){tokens, targets, AT(TOY_W), AT(TOY_INV), AT(TOY_COUNT), AT(TOY_EVAL)});
-  toy_cmd(a, p, &p->programs[3], "sample", 3, 4, (Tensor[]){one, AT(TOY_W), AT(TOY_POSITION), logits});
+  toy_cmd(a, p, &p->programs[3], "sample", 3, 4,
+          (Tensor[]){one, AT(TOY_W), AT(TOY_POSITION), logits});
 #undef AT
   toy_inputs(a, &p->programs[0], tokens, &targets);
   toy_inputs(a, &p->programs[2], tokens, &targets);
@@ -132,9 +167,17 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   p->programs[3].results[0].name = "logits", p->programs[3].results[0].at = logits;
   p->nphases = 1;
   p->phases = arena_array(a, ProgramPhase, 1);
-  p->phases[0] = (ProgramPhase){.name = "", .micro = 0, .update = 1, .eval = 2, .sample = 3,
-                                .micro_batch = s.micro_batch, .accumulation = s.accumulation,
-                                .tokens_per_sample = s.T, .steps = s.steps, .lr = 1, .cycles = 1};
+  p->phases[0] = (ProgramPhase){.name = "",
+                                .micro = 0,
+                                .update = 1,
+                                .eval = 2,
+                                .sample = 3,
+                                .micro_batch = s.micro_batch,
+                                .accumulation = s.accumulation,
+                                .tokens_per_sample = s.T,
+                                .steps = s.steps,
+                                .lr = 1,
+                                .cycles = 1};
   p->ndata = 1;
   p->data = arena_array(a, ProgramData, 1);
   p->data[0] = (ProgramData){.name = "d", .kind = 1, .train = "text.txt", .shuffle = true};
