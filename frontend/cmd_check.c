@@ -21,6 +21,23 @@ static void print_line(Cli *c, const Job *j) {
   putchar('\n');
 }
 
+/* Blocks of a file without a model: shapes of a block are known only where it is used. -1: it has a
+ * model, or cannot be parsed. */
+static int library_blocks(const char *path) {
+  Arena *a = arena_new();
+  Diags *d = diags_new(a);
+  const File *f = mt_parse_file(a, d, path);
+  int blocks = 0;
+  for (int i = 0; f && i < f->items.n && blocks >= 0; i++) {
+    ItemKind kind = f->items.at[i]->kind;
+    if (kind == IT_BLOCK) blocks++;
+    if (kind == IT_MODEL || kind == IT_DERIVE || kind == IT_SECTION) blocks = -1;
+  }
+  bool ok = f && d->errors == 0 && blocks > 0;
+  arena_free(a);
+  return ok ? blocks : -1;
+}
+
 static json_t *file_object(const char *path, const Job *j) {
   json_t *o = json_pack("{s:s, s:b}", "path", path, "ok", j != NULL);
   if (!j) return o;
@@ -58,22 +75,39 @@ static void print_json(const Diags *d, json_t *files) {
   json_decref(o);
 }
 
+static void check_library(Cli *c, const char *path, int blocks, json_t *files) {
+  if (c->flag.json)
+    json_array_append_new(files,
+                          json_pack("{s:s, s:b, s:i}", "path", path, "ok", 1, "blocks", blocks));
+  else if (!c->flag.quiet)
+    printf("%s: %d block%s, no model: shapes are checked where they are used\n", path, blocks,
+           blocks == 1 ? "" : "s");
+}
+
+static void check_model(Cli *c, const char *path, json_t *files) {
+  JobArgs args = c->job;
+  args.path = path;
+  int before = c->diags->errors;
+  Job *j = elaborate(c->arena, c->diags, &args);
+  if (c->diags->errors > before) j = NULL;
+  if (c->flag.json)
+    json_array_append_new(files, file_object(path, j));
+  else if (j && !c->flag.quiet)
+    print_line(c, j);
+}
+
 int cmd_check(Cli *c) {
   json_t *files = json_array();
   for (int i = 0; i < c->args.n && !diag_full(c->diags); i++) {
-    JobArgs args = c->job;
-    args.path = c->args.at[i];
+    const char *path = c->args.at[i];
     double start = seconds_now();
-    int before = c->diags->errors;
-    Job *j = elaborate(c->arena, c->diags, &args);
-    if (c->diags->errors > before) j = NULL;
-    if (c->flag.json)
-      json_array_append_new(files, file_object(args.path, j));
-    else if (j && !c->flag.quiet)
-      print_line(c, j);
+    int blocks = library_blocks(path);
+    if (blocks > 0)
+      check_library(c, path, blocks, files);
+    else
+      check_model(c, path, files);
     if (c->flag.time)
-      fprintf(stderr, "time  %-12s %8.2f ms  %s\n", "check", (seconds_now() - start) * 1e3,
-              args.path);
+      fprintf(stderr, "time  %-12s %8.2f ms  %s\n", "check", (seconds_now() - start) * 1e3, path);
   }
   bool ok = c->diags->errors == 0;
   if (c->flag.json) {

@@ -1,0 +1,1 @@
+mtc check models/std/nn.mt
