@@ -149,6 +149,8 @@ struct Elab {
   VEC(const Inst *) making; /* layers that are being made, outermost first */
   Build *b;                 /* NULL while everything is static */
   Frame *frame;             /* innermost call */
+  VEC(const Fn *) called;   /* functions of the model that graphs have walked through */
+  bool asked_training;      /* some function depends on `training` */
   VEC(Loc) blamed;          /* `let`s that a wrong `as` was put down to */
   const char *not_yet;      /* first thing that cannot be planned yet, and where */
   Loc not_yet_loc;

@@ -318,9 +318,16 @@ static void leave_element(Build *b) {
   b->in_element = false;
 }
 
+static void note_called(Elab *e, const Fn *fn) {
+  for (int i = 0; i < e->called.n; i++)
+    if (e->called.at[i] == fn) return;
+  vec_push(e->arena, &e->called, fn);
+}
+
 /* Runs the body with here.path of the layer. */
 static void run_body(Elab *e, Frame *f) {
   Build *b = e->b;
+  if (b && f->inst == e->root) note_called(e, f->fn);
   const char *path = b ? b->g->here.path : NULL;
   Loc loc = b ? b->g->here.loc : NO_LOC;
   bool element = b && f->inst && f->inst->element && !b->in_element;

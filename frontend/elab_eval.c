@@ -28,7 +28,10 @@ static Val unknown_name(Elab *e, const Scope *s, const Expr *x) {
 static Val eval_name(Elab *e, const Scope *s, const Expr *x) {
   const Binding *b = scope_find(s, x->text);
   if (b) return b->val.kind == V_VAR && e->b ? eval_read(e, &b->val, x->loc) : b->val;
-  if (e->b && !strcmp(x->text, "training")) return val_bool(e->b->training);
+  if (e->b && !strcmp(x->text, "training")) {
+    e->asked_training = true;
+    return val_bool(e->b->training);
+  }
   const Builtin *op = builtin_find(x->text);
   if (op && op->is_init) return builtin_call(e, s, x, op);
   return unknown_name(e, s, x);

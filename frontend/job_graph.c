@@ -257,7 +257,7 @@ static int64_t check_samples(const Elab *e, int phase) {
 }
 
 /* The loss in training, once more with two samples where the batch is open (an axis of size 1 hides broadcasts), and
- * as it is evaluated. */
+ * as it is evaluated when that may differ. */
 static void check_loss(Elab *e, Arena *scratch, const Fn *loss, int phase) {
   Build b;
   int64_t samples = check_samples(e, phase);
@@ -269,15 +269,22 @@ static void check_loss(Elab *e, Arena *scratch, const Fn *loss, int phase) {
     check_reach(e, scratch, loss, g);
   }
   if (b.batch_stats) warn_batch_stats(e, phase);
+  if (phase) return; /* other lengths change nothing in what follows */
   if (samples == 1 && !job_build(e, scratch, loss, FN_LOSS, phase, 2, false, NULL)) return;
-  job_build(e, scratch, loss, FN_EVAL_LOSS, phase, samples, false, NULL);
+  if (e->asked_training) job_build(e, scratch, loss, FN_EVAL_LOSS, phase, samples, false, NULL);
+}
+
+static bool was_called(const Elab *e, const Fn *fn) {
+  for (int i = 0; i < e->called.n; i++)
+    if (e->called.at[i] == fn) return true;
+  return false;
 }
 
 /* Functions that the loss may not call, with the sizes that are known. */
 static void check_others(Elab *e, Arena *scratch, const Fn *loss, int phase) {
   for (int i = 0; i < e->root->scope.all.n && !diag_full(e->d); i++) {
     const Val *v = &e->root->scope.all.at[i].val;
-    if (v->kind != V_FN || v->fn == loss) continue;
+    if (v->kind != V_FN || v->fn == loss || (was_called(e, v->fn) && !e->asked_training)) continue;
     bool metric = e->job->eval.metric && !strcmp(e->job->eval.metric, v->fn->name.text);
     job_build(e, scratch, v->fn, metric ? FN_METRIC : FN_FORWARD, phase, check_samples(e, phase),
               !metric, NULL);
