@@ -4,10 +4,9 @@
  * slides: once the text is longer than T, its last T tokens are the sequence. */
 #include "sample.h"
 
-#include "checkpoint.h"
 #include "feed.h"
 #include "rng.h"
-#include "variables.h"
+#include "start.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -108,8 +107,8 @@ static bool open_model(Sampler *s, const SampleOptions *o, Fail *f) {
   if (!c)
     return f->code ? false : fail_page(f, EXIT_IO, "E0601", "%s has no checkpoint yet", s->dir);
   DeviceOptions d = {.threads = o->threads};
-  bool ok = replay_open(&s->replay, s->program, &d, f) &&
-            variables_init(&s->replay, c->state.seed, f) && checkpoint_restore(c, &s->replay, f);
+  bool ok =
+      replay_open(&s->replay, s->program, &d, f) && start_values(&s->replay, c->state.seed, c, f);
   checkpoint_close(c);
   return ok;
 }

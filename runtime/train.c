@@ -9,7 +9,7 @@
 #include "../ir/graph.h"
 #include "outfile.h"
 #include "schedule.h"
-#include "weights.h"
+#include "start.h"
 
 #include <math.h>
 #include <signal.h>
@@ -89,58 +89,6 @@ static bool open_device(Train *t, Fail *f) {
   return replay_open(&t->replay, t->program, &o, f);
 }
 
-/* Parameters and states from a checkpoint, such as `mtc import` makes: what it holds of them. */
-static bool load_checkpoint(Train *t, const char *file, Fail *f) {
-  Checkpoint *c = checkpoint_open(file, f);
-  bool ok = c != NULL;
-  for (int i = 0; i < t->program->nvars && ok; i++) {
-    const ProgramVar *v = &t->program->vars[i];
-    if (v->role != PV_PARAM && v->role != PV_STATE) continue;
-    const StEntry *e = checkpoint_find(c, arena_printf(t->arena, "%s:master", v->path));
-    if (!e) e = checkpoint_find(c, v->path);
-    if (!e) continue;
-    if (e->rank != v->at.rank || memcmp(e->dim, v->at.dim, sizeof *e->dim * (size_t)e->rank) != 0)
-      ok = fail_page(f, EXIT_IO, "E0302", "%s: %s has another shape in this model", file, v->path);
-    else
-      ok = variable_load(&t->replay, i, (DType)e->dtype, e->data, f);
-  }
-  checkpoint_close(c);
-  return ok;
-}
-
-/* Initial weights: a checkpoint by paths, or a safetensors file through the map; relative to the
- * model's file. */
-static bool load_weights(Train *t, const char *path, Fail *f) {
-  if (str_starts(path, "hf:"))
-    return fail_page(f, EXIT_IO, "E0601",
-                     "`init = \"%s\"` names a model of a hub, and nothing is downloaded here\n"
-                     "  = download its model.safetensors and write `init = \"model.safetensors\"`",
-                     path);
-  const char *file = path_beside(t->arena, t->program->source, path);
-  if (!str_ends(path, ".safetensors") && !str_ends(path, ".json"))
-    return load_checkpoint(t, file, f);
-  SafeTensors *st = st_open(file, f);
-  if (!st) return false;
-  WeightSlots slots = weights_of_program(t->arena, t->program);
-  WeightRules rules = {0};
-  bool ok = weights_match(&slots, st, file, &rules, f);
-  for (int i = 0; i < slots.n && ok; i++) {
-    const WeightSlot *s = &slots.at[i];
-    const StEntry *e = st_find(st, s->key);
-    if (!s->transposed) {
-      ok = variable_load(&t->replay, s->var, (DType)e->dtype, e->data, f);
-      continue;
-    }
-    void *turned = malloc((size_t)e->bytes + 1);
-    ok = turned ? weights_import(s, e, (DType)e->dtype, turned, f) &&
-                      variable_load(&t->replay, s->var, (DType)e->dtype, turned, f)
-                : fail_set(f, EXIT_DEVICE, "no host memory for %s", s->path);
-    free(turned);
-  }
-  st_close(st);
-  return ok;
-}
-
 static bool start_state(Train *t, const Checkpoint *from, Fail *f) {
   const Program *p = t->program;
   t->state = (TrainState){.seed = t->seed, .plan_id = p->plan_id};
@@ -153,9 +101,7 @@ static bool start_state(Train *t, const Checkpoint *from, Fail *f) {
     if (t->state.phase > p->nphases)
       return fail_page(f, EXIT_IO, "E0601", "%s: its phase is not one of this program", from->path);
   }
-  if (!variables_init(&t->replay, t->seed, f)) return false;
-  if ((!from || p->ckpt_only) && p->init && !load_weights(t, p->init, f)) return false;
-  return !from || checkpoint_restore(from, &t->replay, f);
+  return start_values(&t->replay, t->seed, from, f);
 }
 
 /* ---- reports ---- */

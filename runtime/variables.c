@@ -72,10 +72,11 @@ static void fill_values(const ProgramVar *v, const ProgramVar *from, uint64_t se
   }
 }
 
-bool variables_init(Replay *r, uint64_t seed, Fail *f) {
+bool variables_init(Replay *r, uint64_t seed, bool all, Fail *f) {
   const Program *p = r->program;
   for (int i = 0; i < p->nvars; i++) {
     const ProgramVar *v = &p->vars[i];
+    if (!all && variable_persists(v)) continue;
     char *packed = variable_buffer(v, f);
     if (!packed) return false;
     fill_values(v, &p->vars[value_of(p, i)], seed, packed);

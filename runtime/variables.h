@@ -10,8 +10,9 @@
 bool variable_persists(const ProgramVar *v);
 
 /* Initial values by the seed and each variable's path, so that they depend on neither plan nor
- * order. A copy takes the unrounded value of what it copies. */
-bool variables_init(Replay *r, uint64_t seed, Fail *f);
+ * order. A copy takes the unrounded value of what it copies. `all` = false: only variables that do
+ * not persist. */
+bool variables_init(Replay *r, uint64_t seed, bool all, Fail *f);
 
 /* Row-major copies of one whole variable. malloc'ed buffers come from variable_buffer and go to
  * free(). */
