@@ -106,15 +106,29 @@ static bool start_state(Train *t, const Checkpoint *from, Fail *f) {
 
 /* ---- reports ---- */
 
+/* "f32", or "bf16/f32" when masters are kept. */
+static const char *dtypes_text(Train *t) {
+  const Program *p = t->program;
+  const char *weights = "-";
+  for (int i = p->nvars; i-- > 0;) {
+    const ProgramVar *v = &p->vars[i];
+    if (v->role == PV_PARAM) weights = dtype_name(v->at.dtype);
+    int master = v->role == PV_PARAM ? variable_master(p, i) : i;
+    if (master != i)
+      return arena_printf(t->arena, "%s/%s", weights, dtype_name(p->vars[master].at.dtype));
+  }
+  return weights;
+}
+
 static void print_head(Train *t) {
   const Program *p = t->program;
   const ProgramPhase *first = &p->phases[0];
   char *name = arena_printf(t->arena, "%s", p->source);
   const char *slash = strrchr(name, '/');
-  metrics_note(&t->metrics, "plan %08x  %s%s%s  %s  %lld x %lld x %lld  seed %llu",
+  metrics_note(&t->metrics, "plan %08x  %s%s%s  %s  %lld x %lld x %lld  %s  seed %llu",
                (unsigned)(p->plan_id & 0xffffffffu), slash ? slash + 1 : name, p->preset ? " " : "",
                p->preset ? p->preset : "", p->target, (long long)first->micro_batch,
-               (long long)first->tokens_per_sample, (long long)first->accumulation,
+               (long long)first->tokens_per_sample, (long long)first->accumulation, dtypes_text(t),
                (unsigned long long)t->seed);
   if (t->state.step)
     metrics_note(&t->metrics, "resumed after step %lld of %lld", (long long)t->state.step,

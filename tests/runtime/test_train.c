@@ -195,6 +195,38 @@ static void another_plan_resumes(void **state) {
   assert_true(fabs(a - b) < 1e-6 * fabs(a));
 }
 
+/* Two phases over the same data are one run through it; a kill in the second resumes in the second.
+ */
+static void phases_follow_each_other(void **state) {
+  Place *p = *state;
+  Program *one = text_model(p, 2, 3, 12), *two = text_model(p, 2, 3, 12);
+  two->nphases = 2;
+  two->phases = arena_array(p->a, ProgramPhase, 2);
+  two->phases[0] = two->phases[1] = one->phases[0];
+  two->phases[0].name = "first", two->phases[0].steps = 5;
+  two->phases[1].name = "second", two->phases[1].steps = 7;
+  TrainOptions a = options(p, "one"), b = options(p, "two");
+  runs(one, &a, EXIT_OK);
+  int status = run(two, &b, "step:8");
+  assert_true(WIFSIGNALED(status));
+  b.resume = true;
+  runs(two, &b, EXIT_OK);
+  Fail f = {0};
+  Checkpoint *x = checkpoint_open(checkpoint_path(p->a, a.dir, 12), &f);
+  Checkpoint *y = checkpoint_open(checkpoint_path(p->a, b.dir, 12), &f);
+  assert_non_null(x);
+  assert_non_null(y);
+  assert_int_equal(y->state.phase, 2);
+  const StEntry *w = checkpoint_find(x, "w");
+  assert_memory_equal(w->data, checkpoint_find(y, "w")->data, (size_t)w->bytes);
+  checkpoint_close(x);
+  checkpoint_close(y);
+  size_t n;
+  char *log = read_file(p->a, arena_printf(p->a, "%s/metrics.jsonl", b.dir), &n);
+  assert_non_null(strstr(log, "{\"step\": 5, \"phase\": \"first\""));
+  assert_non_null(strstr(log, "{\"step\": 6, \"phase\": \"second\""));
+}
+
 static void damaged_checkpoints_are_passed_over(void **state) {
   Place *p = *state;
   Program *m = text_model(p, 2, 3, 20);
@@ -419,6 +451,7 @@ int main(void) {
       TEST(learns_and_writes_its_folder),
       TEST(resumes_exactly_after_a_kill),
       TEST(another_plan_resumes),
+      TEST(phases_follow_each_other),
       TEST(damaged_checkpoints_are_passed_over),
       TEST(accumulation_weighs_targets),
       TEST(nonfinite_steps_are_skipped_counted_and_named),
