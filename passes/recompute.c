@@ -31,7 +31,8 @@ void pool_add(RecPool *pool, RecResult r, const uint8_t *d) {
   int from = lo, to = lo; /* plans from..to-1 are dominated */
   if (lo > 0 && pool->plan.at[lo - 1].peak == r.peak) from--;
   while (to < pool->plan.n && pool->plan.at[to].ns >= r.ns) to++;
-  PoolPlan plan = {r.peak, r.ns, arena_copy(pool->arena, d, decision_size(pool->m))};
+  PoolPlan plan = {.peak = r.peak, .ns = r.ns, .twins = r.twins > 0};
+  plan.decision = arena_copy(pool->arena, d, decision_size(pool->m));
   if (from == to) vec_push(pool->arena, &pool->plan, plan);
   int moved = pool->plan.n - (from == to) - to;
   memmove(pool->plan.at + from + 1, pool->plan.at + to, (size_t)moved * sizeof plan);
@@ -175,6 +176,10 @@ static void settle_peaks(RecPool *pool, RecSim *s, const RecProblem *p) {
   RecPool exact = {.m = pool->m, .arena = pool->arena};
   for (int i = 0; i < pool->plan.n; i++) {
     PoolPlan *plan = &pool->plan.at[i];
+    if (!plan->twins) {
+      pool_add(&exact, (RecResult){.peak = plan->peak, .ns = plan->ns}, plan->decision);
+      continue;
+    }
     Arena *own = arena_new();
     RecPlan traced = {0};
     Replay r = {.p = p, .arena = own};

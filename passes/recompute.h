@@ -1,5 +1,6 @@
-/* recompute.h - which values to drop and rebuild so that a fixed sequence of ops stays within a byte budget at least
- * added time. Knows nothing of graphs: plan.c makes the problem from a schedule and `mtc plan --problem` from a file.
+/* recompute.h - which values to drop and rebuild so that a fixed sequence of ops stays within a
+ * byte budget at least added time. Knows nothing of graphs: plan.c makes the problem from a
+ * schedule and `mtc plan --problem` from a file.
  *
  * Every op is: allocate outputs -> run with its workspace -> free what nobody reads any more. */
 #ifndef MTC_RECOMPUTE_H
@@ -7,15 +8,15 @@
 #include "../ir/base.h"
 
 typedef struct {
-  int64_t ns;      /* time */
-  int64_t ws;      /* workspace bytes while it runs */
+  int64_t ns; /* time */
+  int64_t ws; /* workspace bytes while it runs */
   int nin, nout;
-  const int *in;   /* value ids read, no repeats */
-  const int *out;  /* value ids made */
-  int alias;       /* input whose storage out[0] takes over (in place), -1 none */
-  int layer;       /* groups ops of one model layer; >= 0 */
-  bool bwd;        /* backward or later: never run twice */
-  bool redo;       /* may run again */
+  const int *in;  /* value ids read, no repeats */
+  const int *out; /* value ids made */
+  int alias;      /* input whose storage out[0] takes over (in place), -1 none */
+  int layer;      /* groups ops of one model layer; >= 0 */
+  bool bwd;       /* backward or later: never run twice */
+  bool redo;      /* may run again */
   const char *name;
 } RecOp;
 
@@ -23,20 +24,22 @@ typedef struct {
   int nop;
   const RecOp *op;
   int nval;
-  const int64_t *bytes; /* per value; values that no op makes are resident outside the budget and have 0 */
-  const bool *keep;     /* per value: never dropped, live to the end; NULL = none */
+  const int64_t
+      *bytes; /* per value; values that no op makes are resident outside the budget and have 0 */
+  const bool *keep; /* per value: never dropped, live to the end; NULL = none */
 } RecProblem;
 
 typedef struct {
-  int64_t peak;  /* bytes, exact */
-  int64_t ns;    /* total time of the trace */
+  int64_t peak; /* bytes, exact */
+  int64_t ns;   /* total time of the trace */
   int ntrace;
-  int *trace;    /* op ids in execution order; an id that stands again is a rebuild. NULL until asked for */
-  void *state;   /* the decision vector, for recompute_trace */
+  int *trace;  /* op ids in execution order; an id that stands again is a rebuild. NULL until asked
+                  for */
+  void *state; /* the decision vector, for recompute_trace */
 } RecPlan;
 
-/* Plans no other plan dominates, by falling peak and rising time; at[0] drops nothing. Depends on the problem and
- * effort only, never on a budget: a budget selects. */
+/* Plans no other plan dominates, by falling peak and rising time; at[0] drops nothing. Depends on
+ * the problem and effort only, never on a budget: a budget selects. */
 typedef struct {
   RecPlan *at;
   int n;
@@ -44,13 +47,14 @@ typedef struct {
 } RecFront;
 
 typedef struct {
-  double effort;   /* 1 = about half a second on GPT-2 124M; 0 = layered programme only */
-  bool free_only;  /* tests */
+  double effort;  /* 1 = about half a second on GPT-2 124M; 0 = layered programme only */
+  bool free_only; /* tests */
 } RecOptions;
 
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt);
 /* Fills plan->trace. */
 void recompute_trace(Arena *a, const RecProblem *p, RecPlan *plan);
-/* Exact replay of a trace by other means than the search (each op's inputs present, peak, time). False with *why. */
+/* Exact replay of a trace by other means than the search (each op's inputs present, peak, time).
+ * False with *why. */
 bool recompute_check(const RecProblem *p, const RecPlan *plan, Arena *a, const char **why);
 #endif

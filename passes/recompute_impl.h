@@ -16,14 +16,16 @@
 
 /* What happens to a value in a gap. */
 typedef enum {
-  KEEP,  /* stays  */
-  OWN,   /* freed; a chain for an op of the producer's own layer keeps it to the gap's end, others
-            free it again */
+  KEEP, /* stays */
+  OWN, /* freed; a chain for an op of the producer's layer keeps it to the gap's end, others free it
+          again */
   NEVER, /* freed; every chain that rebuilds it frees it again */
-  ONCE,  /* freed; the first chain that rebuilds it keeps it  */
+  ONCE,  /* freed; the first chain that rebuilds it keeps it */
   EAGER, /* as ONCE, but rebuilt at the last event of an input, while that is still there */
   RELAY, /* as ONCE, but the next chain that reads it frees it */
   UNTIL, /* stays until a chain has read it */
+  LOOSE, /* as NEVER, but followers are ONCE: being small, they should not make the op run for them
+            alone */
   STATE_COUNT
 } GapState;
 
@@ -75,10 +77,13 @@ static inline uint8_t *op_flags(const RecModel *m, uint8_t *d, int op) {
   return d + m->nevent + op;
 }
 uint8_t *decision_new(const RecModel *m, Arena *a);
+static inline GapState follower_state(GapState leader) {
+  return leader == LOOSE || leader == RELAY ? ONCE : leader;
+}
 static inline void decision_set(const RecModel *m, uint8_t *d, int item, GapState s) {
   const RecItem *it = &m->item[item];
   d[it->event] = (uint8_t)s;
-  for (int i = 0; i < it->nfollow; i++) d[it->follow[i]] = (uint8_t)s;
+  for (int i = 0; i < it->nfollow; i++) d[it->follow[i]] = (uint8_t)follower_state(s);
 }
 static inline GapState decision_get(const RecModel *m, const uint8_t *d, int item) {
   return (GapState)d[m->item[item].event];
@@ -94,6 +99,7 @@ typedef struct {
   int64_t peak, ns; /* REC_INFEASIBLE when an input cannot be rebuilt */
   int at;           /* first op at which the peak is reached */
   int64_t watched;  /* bytes at the watched op */
+  int twins;        /* rebuilt values that were still there: a replay may need fewer bytes */
 } RecResult;
 
 typedef struct RecSim RecSim;
@@ -138,6 +144,8 @@ void sim_reject(RecSim *s);
 typedef struct {
   int64_t peak, ns;
   const uint8_t *decision;
+  bool twins;    /* RecResult.twins > 0 */
+  bool explored; /* all its neighbours were tried */
 } PoolPlan;
 typedef struct {
   const RecModel *m;

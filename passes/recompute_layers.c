@@ -11,8 +11,8 @@
 #include "recompute_options.h"
 
 enum {
-  BUCKETS = 1024,       /* of Q; each keeps its lowest and its fastest point */
-  UNROLL_STEPS = 800000 /* for simulating the plans of the final front */
+  BUCKETS = 2048,        /* of Q; each keeps its lowest and its fastest point */
+  UNROLL_STEPS = 1200000 /* for simulating the plans of the final front */
 };
 
 typedef struct {

@@ -2,37 +2,32 @@
  * last bytes.
  *
  * In: the pool that the programme and the baselines filled. Out: more plans in it.
- *   squeeze   the smallest peak that local changes reach
- *   repair    drop, step by step, what is idle at the peak and costs least a byte
- *   improve   undo or change drops while the plan fits; trade one drop for others
- *   anneal    random changes, bytes over the budget at a rising price
- * All run at a fixed grid of budgets between the floor and the peak without drops, never at the
- * user's budget: so the pool, and with it every answer, does not depend on what is asked. Limits
- * count simulated steps; arithmetic is integer. */
+ *   squeeze   the smallest peak that single changes and more drops reach
+ *   explore   every single change of every plan of the pool, until none gives a new one
+ *   anneal    random changes, bytes over a budget at a rising price
+ * Every trial is offered to the pool, whatever it was made for. Annealing runs at a fixed grid of
+ * budgets between the floor and the peak without drops, never at the user's budget: so the pool,
+ * and with it every answer, does not depend on what is asked. Limits count simulated steps;
+ * arithmetic is integer. */
 #include "fixed.h"
 #include "recompute_impl.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+enum { FLAG_VALUES = 8 };
+
+typedef struct {
+  RecChange change;
+  int64_t ns, bytes;
+} Candidate;
 
 typedef struct {
   RecModel *m;
   RecSim *s;
   RecPool *pool;
-  Arena *arena;
   uint64_t rng;
-  int64_t *sum_ns; /* scratch of rebuild_ns */
-  struct Candidate *cand;
+  Candidate *cand;
 } Search;
-
-typedef struct Candidate {
-  RecChange change;
-  int64_t ns, bytes;
-} Candidate;
-
-static bool better(RecResult a, RecResult b) {
-  return a.ns < b.ns || (a.ns == b.ns && a.peak < b.peak);
-}
 
 static RecChange to_state(int item, GapState s) {
   return (RecChange){.item = item, .to = (uint8_t)s};
@@ -45,15 +40,22 @@ static GapState state_of(const Search *x, int item) {
   return decision_get(x->m, sim_decision(x->s), item);
 }
 
+static int flags_of(const Search *x, int op) {
+  return sim_decision(x->s)[x->m->nevent + op];
+}
+
 static void load(Search *x, const uint8_t *d) {
   sim_load(x->s, d);
 }
 
-static void keep(Search *x) {
-  pool_add(x->pool, sim_base(x->s), sim_decision(x->s));
+/* Tries changes and offers what they give to the pool. Neither accepted nor rejected yet. */
+static RecResult try_changes(Search *x, const RecChange *c, int n) {
+  RecResult q = sim_try(x->s, c, n);
+  if (q.peak != REC_INFEASIBLE) pool_add(x->pool, q, sim_decision(x->s));
+  return q;
 }
 
-/* ---- repair ---- */
+/* ---- more drops ---- */
 /* Time to rebuild v at the end of its gap, dropped ancestors included. */
 static int64_t rebuild_ns(const Search *x, int v, int depth) {
   enum { DEEPEST = 6 };
@@ -84,13 +86,13 @@ static int compare_candidates(const void *a, const void *b) {
 }
 
 /* Drops that free bytes at op `at`, cheapest a byte first. */
-static int find_candidates(Search *x, int at, int tabu) {
+static int find_candidates(Search *x, int at) {
   const RecModel *m = x->m;
   int n = 0;
   for (int i = 0; i < m->nitem; i++) {
     const RecItem *it = &m->item[i];
     int from = m->event_op[it->event], to = m->event_op[it->event + 1];
-    if (i == tabu || from >= at || to < at) continue;
+    if (from >= at || to < at) continue;
     GapState now = state_of(x, i), next;
     if (now == KEEP) {
       next = to == at ? NEVER : OWN;
@@ -106,43 +108,23 @@ static int find_candidates(Search *x, int at, int tabu) {
   return n;
 }
 
-/* Changes made to the base, so that they can be undone. */
-typedef struct {
-  RecChange undo[MAX_CHANGES];
-  int n;
-} Journal;
-
-static void accept(Search *x, RecChange c, RecChange undo, Journal *j) {
+static void accept(Search *x, RecChange c) {
   sim_try(x->s, &c, 1);
   sim_accept(x->s);
-  if (j && j->n < MAX_CHANGES) j->undo[j->n++] = undo;
 }
 
-static void undo_all(Search *x, Journal *j) {
-  RecChange back[MAX_CHANGES];
-  for (int i = 0; i < j->n; i++) back[i] = j->undo[j->n - 1 - i];
-  if (j->n) {
-    sim_try(x->s, back, j->n);
-    sim_accept(x->s);
-  }
-  j->n = 0;
-}
-
-/* One step of repair: the drop with the least added time per byte gained at the peak, among the
- * first `width` candidates. False when none helps. */
-static bool repair_step(Search *x, int64_t budget, int width, int tabu, Journal *j) {
+/* Takes the drop with the least added time per byte gained at the peak. False when none helps. */
+static bool drop_more(Search *x) {
   RecResult now = sim_base(x->s);
-  int n = find_candidates(x, now.at, tabu), best = -1;
+  int n = find_candidates(x, now.at), best = -1;
   __int128 best_ns = 0, best_gain = 1;
   sim_watch(x->s, now.at);
-  for (int c = 0; c < n && (c < width || best < 0); c++) {
-    RecResult q = sim_try(x->s, &x->cand[c].change, 1);
+  for (int c = 0; c < n; c++) {
+    RecResult q = try_changes(x, &x->cand[c].change, 1);
     sim_reject(x->s);
     if (q.peak == REC_INFEASIBLE || q.peak > now.peak) continue;
     int64_t gain = now.peak - q.watched;
-    if (gain <= 0) gain = now.peak - q.peak;
     if (gain <= 0) continue;
-    if (gain > now.peak - budget) gain = now.peak - budget;
     __int128 ns = q.ns - now.ns + 1;
     if (best < 0 || ns * best_gain < best_ns * gain) {
       best = c;
@@ -152,71 +134,8 @@ static bool repair_step(Search *x, int64_t budget, int width, int tabu, Journal 
   }
   sim_watch(x->s, -1);
   if (best < 0) return false;
-  RecChange c = x->cand[best].change;
-  accept(x, c, to_state(c.item, state_of(x, c.item)), j);
+  accept(x, x->cand[best].change);
   return true;
-}
-
-/* Lowers the base's peak to the budget. False when it cannot within the steps. */
-static bool repair(Search *x, int64_t budget, int steps, int width, int tabu, Journal *j) {
-  enum { MANY_ITEMS = 200, FAR = 50 };
-  for (int i = 0; i < steps; i++) {
-    int64_t over = sim_base(x->s).peak - budget;
-    if (over <= 0) return true;
-    bool far = x->m->nitem > MANY_ITEMS && over > x->m->base_peak / FAR;
-    if (!repair_step(x, budget, far ? 1 : width, tabu, j)) return false;
-  }
-  return sim_base(x->s).peak <= budget;
-}
-
-/* ---- improve ---- */
-/* Puts the item into the state that is fastest within the budget. */
-static bool improve_item(Search *x, int item, int64_t budget) {
-  GapState old = state_of(x, item), best = old;
-  RecResult best_result = sim_base(x->s);
-  for (int s = 0; s < STATE_COUNT; s++) {
-    if (s == (int)old) continue;
-    RecChange c = to_state(item, (GapState)s);
-    RecResult q = sim_try(x->s, &c, 1);
-    sim_reject(x->s);
-    if (q.peak > budget || !better(q, best_result)) continue;
-    best = (GapState)s;
-    best_result = q;
-  }
-  if (best == old) return false;
-  accept(x, to_state(item, best), to_state(item, old), NULL);
-  return true;
-}
-
-/* Keeps the item and repairs with up to four other drops; undoes all unless that is faster. */
-static bool exchange(Search *x, int item, int64_t budget) {
-  enum { DROPS = 4, WIDTH = 4 };
-  Journal j = {.n = 0};
-  RecResult before = sim_base(x->s);
-  RecChange c = to_state(item, KEEP);
-  RecResult q = sim_try(x->s, &c, 1);
-  if (q.ns >= before.ns) { /* infeasible too */
-    sim_reject(x->s);
-    return false;
-  }
-  sim_reject(x->s);
-  accept(x, c, to_state(item, state_of(x, item)), &j);
-  if (repair(x, budget, DROPS, WIDTH, item, &j) && sim_base(x->s).ns < before.ns) return true;
-  undo_all(x, &j);
-  return false;
-}
-
-/* Improves the base, which fits the budget. */
-static void improve(Search *x, int64_t budget, int64_t limit) {
-  for (bool again = true; again && sim_work(x->s) < limit;) {
-    again = false;
-    for (int i = 0; i < x->m->nitem && sim_work(x->s) < limit; i++)
-      if (state_of(x, i) != KEEP) again |= improve_item(x, i, budget);
-    if (again) continue;
-    for (int i = 0; i < x->m->nitem && sim_work(x->s) < limit; i++)
-      if (state_of(x, i) != KEEP) again |= exchange(x, i, budget);
-  }
-  keep(x);
 }
 
 /* ---- anneal ---- */
@@ -237,7 +156,7 @@ static int random_changes(Search *x, RecChange *c) {
   int kind = random_int(x, 10);
   if (kind == 9 && m->nflag) {
     int op = m->flag_op[random_int(x, m->nflag)];
-    int now = sim_decision(x->s)[m->nevent + op];
+    int now = flags_of(x, op);
     int order = ((now & CHAIN_ORDER) + 1 + random_int(x, 2)) % 3;
     c[0] = to_flags(op, random_int(x, 2) ? now ^ CHAIN_EARLY : (now & CHAIN_EARLY) | order);
     return 1;
@@ -267,148 +186,148 @@ static int64_t random_exponential(Search *x) {
   return (int64_t)((__int128)(((int64_t)32 << 32) - fixed_log2(u)) * 2977044472 >> 32); /* ln 2 */
 }
 
-/* Anneals from the base. The best plan that fits goes to the pool and becomes the base; without one
- * the base stays what it is in the end. */
+/* Temperature and price of a byte (32 fractional bits), `done` of 2^20 through. */
+static void cool(const Search *x, const Annealing *a, int64_t done, int64_t *temperature,
+                 __int128 *price) {
+  int64_t fall = fixed_log2(a->hot) - fixed_log2(a->cold);
+  int64_t warmth = fixed_exp2_neg((int64_t)((__int128)fall * done >> 20));
+  int64_t rise = fixed_exp2_neg((5 * (((int64_t)1 << 20) - done)) << 12); /* from 1/32 to 1 */
+  *temperature = (int64_t)((__int128)a->hot * warmth >> 32) + 1;
+  *price = (__int128)32 * x->m->base_ns * rise / (x->m->base_peak + 1);
+}
+
+/* Anneals from the base. What is good of it is in the pool. */
 static void anneal(Search *x, const Annealing *a) {
-  const RecModel *m = x->m;
-  int64_t start = sim_work(x->s), span = a->limit - start;
-  int64_t fall = fixed_log2(a->hot) - fixed_log2(a->cold); /* log2, over the whole run */
-  int64_t price_q32 = 0, temperature = a->hot;
-  RecResult best = {.ns = REC_INFEASIBLE};
-  uint8_t *best_d = decision_new(m, x->arena);
+  enum { COOL_EVERY = 64 };
+  int64_t start = sim_work(x->s), span = a->limit - start, temperature = a->hot;
+  __int128 price = 0;
   for (int64_t it = 0; sim_work(x->s) < a->limit; it++) {
-    if (it % 64 == 0) {
-      int64_t done = ((sim_work(x->s) - start) << 20) / span; /* 20 fractional bits */
-      temperature =
-          (int64_t)((__int128)a->hot * fixed_exp2_neg((int64_t)((__int128)fall * done >> 20)) >>
-                    32) +
-          1;
-      /* Price of a byte: from 1 to 32 times time/peak. */
-      int64_t rise = fixed_exp2_neg(5 * (((int64_t)1 << 20) - done) << 12);
-      price_q32 = (int64_t)((__int128)32 * m->base_ns * rise / (m->base_peak + 1));
-    }
+    if (it % COOL_EVERY == 0)
+      cool(x, a, ((sim_work(x->s) - start) << 20) / span, &temperature, &price);
     RecResult now = sim_base(x->s);
     RecChange c[2];
-    RecResult q = sim_try(x->s, c, random_changes(x, c));
+    RecResult q = try_changes(x, c, random_changes(x, c));
     if (q.peak == REC_INFEASIBLE) {
       sim_reject(x->s);
       continue;
     }
     int64_t over = q.peak > a->budget ? q.peak - a->budget : 0;
-    int64_t over_now = now.peak > a->budget ? now.peak - a->budget : 0;
-    __int128 worse = ((__int128)(q.ns - now.ns) << 32) + (__int128)(over - over_now) * price_q32;
+    if (now.peak > a->budget) over -= now.peak - a->budget;
+    __int128 worse = ((__int128)(q.ns - now.ns) << 32) + over * price;
     if (worse > 0 && worse > (__int128)temperature * random_exponential(x)) {
       sim_reject(x->s);
-      continue;
-    }
-    sim_accept(x->s);
-    if (over == 0 && better(q, best)) {
-      best = q;
-      memcpy(best_d, sim_decision(x->s), decision_size(m));
+    } else {
+      sim_accept(x->s);
     }
   }
-  if (best.ns == REC_INFEASIBLE) return;
-  load(x, best_d);
-  keep(x);
 }
 
 /* ---- squeeze ---- */
-/* Any single change of what lives at the peak, or of the chains there, that lowers the peak; the
- * lowest is taken. */
+typedef struct {
+  RecResult result;
+  RecChange change;
+  bool found;
+} Best;
+
+static void try_lower(Search *x, RecChange c, Best *best) {
+  RecResult q = try_changes(x, &c, 1);
+  sim_reject(x->s);
+  if (q.peak > best->result.peak || (q.peak == best->result.peak && q.ns >= best->result.ns))
+    return;
+  *best = (Best){q, c, true};
+}
+
+/* The change of what lives at the peak, or of the chains there, that lowers the peak most. */
 static bool squeeze_step(Search *x, int64_t limit) {
   const RecModel *m = x->m;
-  RecResult now = sim_base(x->s), best = now;
-  RecChange choice = {0}, undo = {0};
+  RecResult now = sim_base(x->s);
+  Best best = {.result = now};
   for (int i = 0; i < m->nitem && sim_work(x->s) < limit; i++) {
     const RecItem *it = &m->item[i];
     if (m->event_op[it->event] > now.at || m->event_op[it->event + 1] < now.at) continue;
+    for (int s = 0; s < STATE_COUNT; s++)
+      if (s != (int)state_of(x, i)) try_lower(x, to_state(i, (GapState)s), &best);
+  }
+  for (int k = now.at; k <= now.at + 1 && k < m->nop; k++)
+    for (int flags = 0; flags < FLAG_VALUES; flags++)
+      if (flags != flags_of(x, k) && (flags & CHAIN_ORDER) != CHAIN_ORDER)
+        try_lower(x, to_flags(k, flags), &best);
+  if (best.found) accept(x, best.change);
+  return best.found;
+}
+
+/* ---- local search on the front ---- */
+/* Every single change of a plan. */
+static void explore(Search *x, int64_t limit) {
+  const RecModel *m = x->m;
+  for (int i = 0; i < m->nitem && sim_work(x->s) < limit; i++) {
     GapState old = state_of(x, i);
-    for (int s = KEEP; s < STATE_COUNT; s++) {
+    for (int s = 0; s < STATE_COUNT; s++) {
       RecChange c = to_state(i, (GapState)s);
-      if (s == (int)old) continue;
-      RecResult q = sim_try(x->s, &c, 1);
+      if (s == (int)old || (s == LOOSE && !m->item[i].nfollow)) continue;
+      try_changes(x, &c, 1);
       sim_reject(x->s);
-      if (q.peak > best.peak || (q.peak == best.peak && q.ns >= best.ns)) continue;
-      best = q;
-      choice = c;
-      undo = to_state(i, old);
     }
   }
-  for (int k = now.at; k <= now.at + 1 && k < m->nop; k++) {
-    int old = sim_decision(x->s)[m->nevent + k];
-    for (int flags = 0; flags < 8; flags++) {
-      if (flags == old || (flags & CHAIN_ORDER) == CHAIN_ORDER) continue;
+  for (int i = 0; i < m->nflag && sim_work(x->s) < limit; i++) {
+    int k = m->flag_op[i];
+    for (int flags = 0; flags < FLAG_VALUES; flags++) {
       RecChange c = to_flags(k, flags);
-      RecResult q = sim_try(x->s, &c, 1);
+      if (flags == flags_of(x, k) || (flags & CHAIN_ORDER) == CHAIN_ORDER) continue;
+      try_changes(x, &c, 1);
       sim_reject(x->s);
-      if (q.peak > best.peak || (q.peak == best.peak && q.ns >= best.ns)) continue;
-      best = q;
-      choice = c;
-      undo = to_flags(k, old);
     }
   }
-  if (best.peak == now.peak && best.ns == now.ns) return false;
-  accept(x, choice, undo, NULL);
-  return true;
+}
+
+/* Explores plan after plan of the pool until all were explored. */
+static void explore_front(Search *x, int64_t limit) {
+  int at = 0;
+  while (sim_work(x->s) < limit) {
+    int n = x->pool->plan.n, tried = 0;
+    while (tried < n && x->pool->plan.at[(at + tried) % n].explored) tried++;
+    if (tried == n) return;
+    at = (at + tried) % n;
+    x->pool->plan.at[at].explored = true;
+    load(x, x->pool->plan.at[at].decision);
+    explore(x, limit);
+    at++;
+  }
 }
 
 static Search search_new(RecModel *m, RecSim *s, RecPool *pool) {
-  Search x = {.m = m, .s = s, .pool = pool, .arena = m->arena, .rng = 88172645463325252ull};
+  Search x = {.m = m, .s = s, .pool = pool, .rng = 88172645463325252ull};
   x.cand = arena_array(m->arena, Candidate, m->nitem);
   return x;
-}
-
-/* Squeezes the base until nothing helps; every step goes to the pool. */
-static void squeeze(Search *x, int64_t limit) {
-  while (sim_work(x->s) < limit && squeeze_step(x, limit)) keep(x);
 }
 
 void rec_squeeze(RecModel *m, RecSim *s, RecPool *pool, int64_t work) {
   Search x = search_new(m, s, pool);
   int64_t limit = sim_work(s) + work;
   load(&x, pool->plan.at[0].decision);
-  squeeze(&x, limit);
-  while (sim_work(s) < limit && repair_step(&x, 0, m->nitem, -1, NULL)) keep(&x);
-}
-
-/* ---- the grid ---- */
-static void search_at(Search *x, int64_t budget, int64_t work) {
-  enum { ANNEALINGS = 2 };
-  const RecModel *m = x->m;
-  int64_t start = sim_work(x->s);
-  const PoolPlan *p = pool_pick(x->pool, budget);
-  load(x, x->pool->plan.at[x->pool->plan.n - 1].decision);
-  if (repair(x, budget, 2 * m->nitem, 6, -1, NULL)) {
-    keep(x);
-    int64_t added = sim_base(x->s).ns - m->base_ns;
-    if (!p || added <= (p->ns - m->base_ns) / 5 * 6) improve(x, budget, start + work / 4);
-  }
-  p = pool_pick(x->pool, budget);
-  if (p) {
-    load(x, p->decision);
-    improve(x, budget, sim_work(x->s) + work / 8);
-  }
-  for (int i = 0; i < ANNEALINGS; i++) {
-    int64_t left = start + work - sim_work(x->s);
-    if (left <= 0) return;
-    p = pool_pick(x->pool, budget);
-    load(x, i % 2 ? x->pool->plan.at[x->pool->plan.n - 1].decision
-            : p   ? p->decision
-                  : x->pool->plan.at[0].decision);
-    Annealing a = {.budget = budget, .limit = sim_work(x->s) + left / (ANNEALINGS - i) * 3 / 4};
-    a.hot = m->base_ns / (i % 2 ? 33 : 250) + 2;
-    a.cold = m->base_ns / 50000 + 1;
-    anneal(x, &a);
-    if (sim_base(x->s).peak <= budget) improve(x, budget, sim_work(x->s) + left / 8);
-  }
+  while (sim_work(s) < limit && (squeeze_step(&x, limit) || drop_more(&x))) continue;
 }
 
 void rec_search(RecModel *m, RecSim *s, RecPool *pool, int64_t work) {
-  enum { GRID = 16 };
+  enum {
+    GRID = 16, /* budgets, denser towards the floor */
+    ROUNDS = 3 * GRID,
+    STRIDE = 5,   /* visits the grid in a mixed order */
+    HOT_EVERY = 3 /* every third round starts hot, from the plan without drops */
+  };
   Search x = search_new(m, s, pool);
-  int64_t lo = pool->plan.at[0].peak, hi = m->base_peak;
-  for (int i = GRID - 1; i >= 0; i--) {
-    int64_t budget = lo + (int64_t)((__int128)(hi - lo) * i / GRID);
-    search_at(&x, budget, work / GRID);
+  int64_t floor = pool->plan.at[0].peak, end = sim_work(s) + work;
+  explore_front(&x, sim_work(s) + work / 3);
+  int64_t share = (end - sim_work(s)) / ROUNDS;
+  for (int i = 0; i < ROUNDS; i++) {
+    int64_t start = sim_work(s), q = (i * STRIDE + 3) % GRID;
+    Annealing a = {.limit = start + share / 10 * 7, .cold = m->base_ns / 20000 + 1};
+    bool hot = i % HOT_EVERY == HOT_EVERY - 1;
+    a.budget = floor + (int64_t)((__int128)(m->base_peak - floor) * q * q / (GRID * GRID));
+    a.hot = m->base_ns / (hot ? 33 : 100) + 2;
+    const PoolPlan *from = hot ? &pool->plan.at[pool->plan.n - 1] : pool_pick(pool, a.budget);
+    load(&x, from->decision);
+    anneal(&x, &a);
+    explore_front(&x, start + share);
   }
 }

@@ -71,6 +71,7 @@ typedef struct {
   uint32_t mark; /* of the ops in the chain, and of the values that must survive it */
   int n;
   int64_t ns, peak;
+  int twins;
 } Chain;
 
 static void chain_push(RecSim *s, const Chain *c, int v, int *depth) {
@@ -143,6 +144,7 @@ static void settle(RecSim *s, const Chain *c, int v) {
     case KEEP:
     case NEVER:
     case UNTIL:
+    case LOOSE:
     case STATE_COUNT:
       break;
   }
@@ -172,6 +174,7 @@ static int64_t remake_outputs(RecSim *s, const RecOp *o) {
 static void ran_again(RecSim *s, Chain *c, int op, int64_t scratch) {
   int64_t live = s->cur + s->m->op[op].ws + scratch;
   if (live > c->peak) c->peak = live;
+  c->twins += scratch > 0;
   c->ns += s->m->op[op].ns;
   s->work++;
   if (s->trace) vec_push(s->trace_arena, s->trace, op);
@@ -254,7 +257,8 @@ static void run_eager(RecSim *s, Chain *c, int u, int k) {
     const RecOp *o = &m->op[j];
     ran_again(s, c, j, remake_outputs(s, o));
     for (int i = 0; i < o->nout; i++)
-      if (state_at(s, o->out[i], k) == NEVER) drop(s, o->out[i]);
+      if (state_at(s, o->out[i], k) == NEVER || state_at(s, o->out[i], k) == LOOSE)
+        drop(s, o->out[i]);
   }
 }
 
@@ -301,7 +305,7 @@ bool sim_step(RecSim *s, int k, int next, RecStep *out) {
   if (s->cur + o->ws > c.peak) c.peak = s->cur + o->ws;
   for (int i = 0; i < o->nin; i++) after_event(s, &c, o->in[i], m->in_event[k][i], k);
   for (int i = 0; i < o->nout; i++) after_event(s, &c, o->out[i], m->out_event[k][i], k);
-  *out = (RecStep){.peak = c.peak, .ns = c.ns + o->ns};
+  *out = (RecStep){.peak = c.peak, .ns = c.ns + o->ns, .twins = c.twins};
   return true;
 }
 
@@ -323,10 +327,11 @@ RecResult sim_run(RecSim *s, const uint8_t *d, int64_t *live) {
   for (int k = 0; k < m->nop; k++) {
     RecStep step;
     if (!sim_step(s, k, k + 1 < m->nop ? k + 1 : -1, &step)) {
-      r = (RecResult){REC_INFEASIBLE, REC_INFEASIBLE, k, 0};
+      r = (RecResult){.peak = REC_INFEASIBLE, .ns = REC_INFEASIBLE, .at = k};
       break;
     }
     r.ns += step.ns;
+    r.twins += step.twins;
     if (live) live[k] = step.peak;
     if (step.peak > r.peak) {
       r.peak = step.peak;

@@ -13,6 +13,7 @@ typedef struct {
 
 typedef struct {
   int64_t peak, ns;
+  int twins;
 } RecStep;
 
 typedef VEC(int) SimTrace;

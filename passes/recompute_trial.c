@@ -160,6 +160,7 @@ void sim_load(RecSim *s, const uint8_t *d) {
     bool ok = sim_step(s, k, k + 1 < m->nop ? k + 1 : -1, &b->step[k]);
     ensure(ok, "the base of a trial is infeasible at op %d", k);
     b->result.ns += b->step[k].ns;
+    b->result.twins += b->step[k].twins;
     store_touched(s, k, s->touched, s->ntouched);
     for (int i = 0; i < s->ntouched; i++) {
       int v = s->touched[i];
@@ -295,6 +296,7 @@ static bool evaluate(RecSim *s, int k, int64_t *delta, TrialPeak *peak) {
     see_value(s, v, k, bit(resident_row(b, v), k) != b->value[v].dirty);
   }
   b->trial.ns += step.ns - b->step[k].ns;
+  b->trial.twins += step.twins - b->step[k].twins;
   if (k == b->watch) b->trial.watched = step.peak;
   if (step.peak > peak->peak) *peak = (TrialPeak){step.peak, k, k + 1, 0, true};
   return true;
@@ -341,7 +343,7 @@ RecResult sim_try(RecSim *s, const RecChange *change, int n) {
   for (int i = 0; i < n; i++) apply_change(s, &change[i], true);
   s->has_eager = b->neager > 0;
   s->base = b;
-  b->trial = (RecResult){.ns = b->result.ns};
+  b->trial = (RecResult){.ns = b->result.ns, .twins = b->result.twins};
   if (b->watch >= 0) b->trial.watched = b->step[b->watch].peak;
   TrialPeak peak = {0};
   int64_t delta = 0;
@@ -360,7 +362,7 @@ RecResult sim_try(RecSim *s, const RecChange *change, int n) {
     b->trial.peak = peak.peak;
     b->trial.at = peak_step(b, &peak);
   } else {
-    b->trial = (RecResult){REC_INFEASIBLE, REC_INFEASIBLE, -1, 0};
+    b->trial = (RecResult){.peak = REC_INFEASIBLE, .ns = REC_INFEASIBLE, .at = -1};
   }
   close_dirty(s, feasible);
   return b->trial;
