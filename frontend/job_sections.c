@@ -77,7 +77,7 @@ static void read_data(Elab *e, const Item *it) {
   int kind = 0;
   bool ok = settings_call(e, "data", it->value, &s, &kind);
   Data data = {.name = it->name.text, .kind = (DataKind)kind, .loc = it->name.loc,
-               .shuffle = true, .prompt_loss = true, .holdout = ok ? 0 : 1e-9};
+               .shuffle = true, .holdout = ok ? 0 : 1e-9};
   if (ok) {
     const SetValue *v;
     data.train = settings_get(&s, "train")->text;
