@@ -81,6 +81,7 @@ int cli_finish(Cli *c, int code) {
   fflush(stdout);
   diag_render(c->diags, stderr, c->colour_err);
   int errors = c->diags->errors;
+  bool full = diag_full(c->diags);
   c->diags->all.n = 0;
   c->diags->errors = 0;
   if (errors > 0 && !c->flag.quiet) fprintf(stderr, "%d error%s\n", errors, errors == 1 ? "" : "s");
