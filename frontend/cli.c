@@ -84,7 +84,9 @@ int cli_finish(Cli *c, int code) {
   bool full = diag_full(c->diags);
   c->diags->all.n = 0;
   c->diags->errors = 0;
-  if (errors > 0 && !c->flag.quiet) fprintf(stderr, "%d error%s\n", errors, errors == 1 ? "" : "s");
+  if (errors > 0 && !c->flag.quiet)
+    fprintf(stderr, "%d error%s%s\n", errors, errors == 1 ? "" : "s",
+            full ? "; more were not looked for" : "");
   return errors > 0 ? EXIT_SOURCE : code;
 }
 
