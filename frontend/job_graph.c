@@ -117,7 +117,7 @@ static bool finish(Elab *e, Build *b, const Fn *fn, JobFn kind, const Val *v) {
       diag_help(e->d, d, "`mean(x)` makes one of many");
       return false;
     }
-    r = job_weigh_loss(e, b, r, fn->name.loc);
+    if (kind != FN_METRIC) r = job_weigh_loss(e, b, r, fn->name.loc);
   }
   if (r < 0) return false;
   graph_result(b->g, result_names[kind], r);
