@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,7 +112,7 @@ void metrics_note(Metrics *m, const char *fmt, ...) {
 
 static void put_row(Metrics *m, const StepReport *r) {
   char eta[32], est[32] = "-", count[32], norm[32] = "-";
-  format_duration(eta, sizeof eta, (double)(r->total - r->step) * r->step_seconds);
+  format_duration(eta, sizeof eta, (double)(r->total - r->step) * m->step_seconds);
   if (r->est_seconds > 0)
     snprintf(est, sizeof est, "%+.1f%%", 100 * (r->step_seconds / r->est_seconds - 1));
   Arena *a = arena_new();
@@ -133,11 +134,15 @@ static void put_row(Metrics *m, const StepReport *r) {
   fflush(stdout);
 }
 
+/* One line that fits the terminal. */
 static void put_status(Metrics *m, const StepReport *r) {
-  char eta[32];
-  format_duration(eta, sizeof eta, (double)(r->total - r->step) * r->step_seconds);
-  fprintf(stderr, "\r\033[K[%lld/%lld] loss %.4f  lr %.2e  %.0f tok/s  %s left", (long long)r->step,
-          (long long)r->total, r->loss, r->lr, r->tokens_per_second, eta);
+  char eta[32], line[160];
+  struct winsize w;
+  int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+  format_duration(eta, sizeof eta, (double)(r->total - r->step) * m->step_seconds);
+  snprintf(line, sizeof line, "[%lld/%lld] loss %.4f  %s left  lr %.2e  %.0f tok/s",
+           (long long)r->step, (long long)r->total, r->loss, eta, r->lr, r->tokens_per_second);
+  fprintf(stderr, "\r\033[K%.*s", columns - 1, line);
   fflush(stderr);
   m->status_shown = true;
 }
@@ -152,7 +157,8 @@ bool metrics_step(Metrics *m, const StepReport *r, bool force_row, Fail *f) {
     put_object(stdout, r);
     fflush(stdout);
   }
-  double now = clock_seconds();
+  double now = clock_seconds(), old = m->step_seconds;
+  m->step_seconds = old > 0 ? old + 0.1 * (r->step_seconds - old) : r->step_seconds;
   if (m->table && (force_row || r->evaluated || now - m->last_row >= ROW_SECONDS)) {
     clear_status(m);
     put_row(m, r);

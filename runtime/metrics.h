@@ -30,6 +30,7 @@ typedef struct {
   bool table, json, status; /* rows on stdout; objects on stdout; status line on stderr */
   bool status_shown, head_shown;
   double last_row, last_status;
+  double step_seconds; /* recent average, for the time left */
 } Metrics;
 
 /* dir NULL: no file. With keep_steps >= 0 an existing file is cut behind the line of that step,
