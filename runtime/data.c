@@ -43,7 +43,8 @@ static bool map_file(DataSet *d, const char *path, Fail *f) {
 static bool map_files(DataSet *d, const char *source, const char *pattern, Fail *f) {
   const char *path = path_beside(d->arena, source, pattern);
   glob_t found;
-  int rc = glob(path, GLOB_ERR | GLOB_BRACE | GLOB_TILDE, NULL, &found);
+  if (path_exists(path)) return map_file(d, path, f); /* its name may look like a pattern */
+  int rc = glob(path, GLOB_ERR | GLOB_BRACE, NULL, &found);
   if (rc) {
     globfree(&found);
     return fail_page(f, EXIT_IO, "E0601",
