@@ -7,6 +7,7 @@
 #include <string.h>
 #include "codegen/program.h"
 #include "passes/plan.h"
+#include "runtime/convert.h"
 #include "runtime/replay.h"
 
 typedef struct {
@@ -69,12 +70,6 @@ static inline int session_var(const Session *s, const char *path) {
   int v = program_var(s->program, path);
   ensure(v >= 0, "the program has no variable `%s`", path);
   return v;
-}
-
-static inline int64_t tensor_count(const Tensor *t) {
-  int64_t n = 1;
-  for (int i = 0; i < t->rank; i++) n *= t->dim[i];
-  return n;
 }
 
 /* The variable's elements, packed, as they are stored; malloc'ed. */
