@@ -82,7 +82,7 @@ char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
   va_list again;
   va_copy(again, ap);
   int n = vsnprintf(NULL, 0, fmt, ap);
-  ensure(n >= 0, "the format `%s` cannot be printed", fmt);
+  ensure(n >= 0, "a text cannot be printed");
   char *p = arena_alloc(a, (size_t)n + 1);
   vsnprintf(p, (size_t)n + 1, fmt, again);
   va_end(again);
