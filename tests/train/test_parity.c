@@ -29,14 +29,14 @@ static const Case llama = {
      "train.optimizer=adamw(lr = 1e-2, betas = (0.9, 0.95), eps = 1e-4, weight_decay = 0.1)", NULL}};
 
 /* The entry PREFIX.KEY as f32, transposed to the variable's layout when the map says so; malloc'ed. */
-static float *reference(const SafeFile *f, const char *prefix, const WeightMap *m, const Shape *shape) {
+static float *reference(const SafeTensors *f, const char *prefix, const WeightMap *m, const Shape *shape) {
   char key[256];
   snprintf(key, sizeof key, "%s.%s", prefix, m->key);
-  const SafeTensor *t = safe_find(f, key);
+  const StEntry *t = st_find(f, key);
   ensure(t, "the reference has no `%s`", key);
   int64_t n = shape_count(shape);
   ensure(t->dtype == DT_F32 && t->bytes == n * 4, "`%s` has another size", key);
-  const float *from = safe_data(f, t);
+  const float *from = t->data;
   float *to = malloc((size_t)n * 4);
   ensure(to, "memory");
   if (!m->transposed) return memcpy(to, from, (size_t)n * 4);
@@ -61,7 +61,7 @@ static void expect_close(const char *what, const char *path, const float *a, con
   if (!(sqrt(d) <= limit)) fail_msg("%s of %s is off by %.3g (limit %.3g)", what, path, sqrt(d), limit);
 }
 
-static double global_norm(const Session *s, const SafeFile *f, const char *prefix) {
+static double global_norm(const Session *s, const SafeTensors *f, const char *prefix) {
   double sum = 0;
   for (int i = 0; i < s->job->weights.n; i++) {
     const WeightMap *m = &s->job->weights.at[i];
@@ -74,7 +74,7 @@ static double global_norm(const Session *s, const SafeFile *f, const char *prefi
   return sqrt(sum);
 }
 
-static void compare_all(Session *s, const SafeFile *f, const char *prefix, const char *suffix,
+static void compare_all(Session *s, const SafeTensors *f, const char *prefix, const char *suffix,
                         double floor) {
   for (int i = 0; i < s->job->weights.n; i++) {
     const WeightMap *m = &s->job->weights.at[i];
@@ -95,9 +95,9 @@ static void check(const Case *c, int64_t micro_batch) {
   PlanArgs args = session_plan_args();
   args.micro_batch = micro_batch;
   session_open(&s, c->model, NULL, c->settings, &args, &(DeviceOptions){.poison = true});
-  const char *why = NULL;
-  SafeFile *f = safe_open(c->reference, &why);
-  ensure(f, "%s: %s", c->reference, why);
+  Fail fail = {0};
+  SafeTensors *f = st_open(c->reference, &fail);
+  ensure(f, "%s", fail.text);
   for (int i = 0; i < s.job->weights.n; i++) {
     const WeightMap *m = &s.job->weights.at[i];
     const Var *v = &s.job->vars->all.at[m->var];
@@ -105,9 +105,9 @@ static void check(const Case *c, int64_t micro_batch) {
     session_write(&s, v->path, init);
     free(init);
   }
-  const int32_t *tokens = safe_data(f, safe_find(f, "tokens"));
-  const int32_t *targets = safe_data(f, safe_find(f, "targets"));
-  const float *losses = safe_data(f, safe_find(f, "losses"));
+  const int32_t *tokens = st_find(f, "tokens")->data;
+  const int32_t *targets = st_find(f, "targets")->data;
+  const float *losses = st_find(f, "losses")->data;
   for (int step = 0; step < STEPS; step++) {
     const int32_t *x = tokens + step * SAMPLES * T, *y = targets + step * SAMPLES * T;
     session_step(&s, x, y, step, 1e-2f, false);
@@ -118,7 +118,7 @@ static void check(const Case *c, int64_t micro_batch) {
     session_run(&s, s.phase->update);
   }
   compare_all(&s, f, "after", "", 0);
-  safe_close(f);
+  st_close(f);
   session_close(&s);
 }
 
