@@ -112,7 +112,7 @@ Val bi_concat(Elab *e, const BuiltinCall *c) {
 Val bi_transpose(Elab *e, const BuiltinCall *c) {
   const Val *x = &c->arg[0], *axes = &c->arg[1];
   Shape s = tshape(e, x), out = s;
-  int64_t perm[MAX_RANK];
+  int64_t perm[MAX_RANK] = {0};
   bool used[MAX_RANK] = {0};
   if (axes->kind != V_TUPLE || axes->n != s.rank) {
     builtin_error(e, c, E_RANK, "`transpose` of %s takes a tuple of its %d axes", say_shape(e, x),
