@@ -1,281 +1,335 @@
-/* cpu_attention.c - see cpu_attention.h.
+/* cpu_attention.c - attention on the CPU, forward and backward, in f32 by blocks of queries.
  *
- * One part packs its keys and values as f32, once as they are and once transposed, so that every inner loop runs over
- * consecutive elements: scores along keys, outputs along the head. Query by query, forward makes the whole row of scores (no
- * online softmax: a row is short beside the cache), backward makes it again from the saved log-sum-exp. */
-#include "cpu_attention.h"
+ * One thread does one K/V head of one sample (of all samples when there is a bias gradient, which sums over them): blocks
+ * of queries in order, each a few calls of sgemm on one thread, so that results do not depend on the number of threads.
+ * Keys after the last query of a causal block are never touched. Probabilities are rebuilt in the backward pass from the
+ * log-sum-exp. Dropout draws are those of ir/philox.h. */
+#include <cblas.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
+
 #include "../ir/philox.h"
-#include "convert.h"
+#include "cpu_parts.h"
+
+/* Row loops are compiled for several vector widths; not under sanitizers, which start after the choice is made. */
+#if defined __x86_64__ && !defined __SANITIZE_ADDRESS__ && !defined __clang__
+#define WIDE __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define WIDE
+#endif
 
 typedef struct {
-  const Cmd *c;
-  char *arena;
-  const Tensor *q, *k, *v, *o, *lse, *d_o, *mask, *bias, *dq, *dk, *dv, *dbias;
-  int64_t batch, tq, tk, heads, kv, group, head;
+  const Tensor *q, *k, *v, *mask, *bias, *seed, *step, *sample0;
+  const Tensor *o, *lse, *d_o, *dq, *dk, *dv, *dbias; /* the gradients only backward */
+  int64_t B, Tq, Tk, H, KV, D, group;                 /* group: query heads of one K/V head */
+  int64_t block;                                      /* queries at a time */
+  bool causal, backward;
   float scale, keep;
-  bool causal;
-  uint32_t seed[2];
-  int32_t step, sample0;
+  uint64_t key;
 } Att;
 
-static void *at(const Att *a, const Tensor *t, int64_t element) {
-  return a->arena + t->offset + element * dtype_bytes(t->dtype);
-}
-
-static Att open_command(const Cmd *c, char *arena) {
+static Att att_of(const Cmd *c) {
   const Tensor *t = c->tensors;
-  bool bwd = c->kind == CMD_ATTENTION_BWD;
-  Att a = {.c = c, .arena = arena, .q = &t[0], .k = &t[1], .v = &t[2], .keep = 1};
-  int n = 3;
-  if (bwd) a.o = &t[3], a.lse = &t[4], a.d_o = &t[5], n = 6;
-  if (c->attention.has_mask) a.mask = &t[n++];
-  if (c->attention.has_bias) a.bias = &t[n++];
-  a.batch = a.q->dim[0], a.tq = a.q->dim[1], a.heads = a.q->dim[2], a.head = a.q->dim[3];
-  a.tk = a.k->dim[1], a.kv = a.k->dim[2], a.group = a.heads / a.kv;
-  a.scale = (float)c->attention.scale;
-  a.causal = c->attention.causal;
-  if (c->attention.has_drop) {
-    a.keep = (float)(1 - c->attention.drop);
-    memcpy(a.seed, at(&a, &t[n], 0), sizeof a.seed);
-    memcpy(&a.step, at(&a, &t[n + 1], 0), sizeof a.step);
-    memcpy(&a.sample0, at(&a, &t[n + 2], 0), sizeof a.sample0);
-    n += 3;
+  const Attention *f = &c->attention;
+  bool backward = c->kind == CMD_ATTENTION_BWD;
+  Att a = {.q = t, .k = t + 1, .v = t + 2, .causal = f->causal, .backward = backward, .scale = (float)f->scale,
+           .keep = f->has_drop ? (float)(1 - f->drop) : 1, .key = f->key};
+  t += 3;
+  if (backward) {
+    a.o = t++;
+    a.lse = t++;
+    a.d_o = t++;
   }
-  if (bwd) {
-    a.dq = &t[n], a.dk = &t[n + 1], a.dv = &t[n + 2];
-    if (a.bias) a.dbias = &t[n + 3];
+  if (f->has_mask) a.mask = t++;
+  if (f->has_bias) a.bias = t++;
+  if (f->has_drop) {
+    a.seed = t++;
+    a.step = t++;
+    a.sample0 = t++;
+  }
+  if (backward) {
+    a.dq = t++;
+    a.dk = t++;
+    a.dv = t++;
+    if (f->has_bias) a.dbias = t++;
   } else {
-    a.o = &t[n], a.lse = &t[n + 1];
+    a.o = t++;
+    a.lse = t++;
   }
+  a.B = a.q->dim[0];
+  a.Tq = a.q->dim[1];
+  a.H = a.q->dim[2];
+  a.D = a.q->dim[3];
+  a.Tk = a.k->dim[1];
+  a.KV = a.k->dim[2];
+  a.group = a.H / a.KV;
+  a.block = a.Tq >= 512 ? 64 : 32;
   return a;
 }
 
-/* ---- scratch of one part ---- */
+/* Scratch of one thread, in floats. */
 typedef struct {
-  float *k, *kt, *v, *vt;  /* [Tk, head], [head, Tk] */
-  float *dk, *dv;          /* [Tk, head] */
-  float *s, *p, *x;        /* rows of Tk */
-  float *q, *g, *out;      /* rows of head */
-} Part;
+  float *k, *v, *dk, *dv;   /* [Tk, D] */
+  float *q, *o, *d_o, *dq;  /* [block, D] */
+  float *p, *ds, *drop;     /* [block, Tk] */
+} Slot;
 
-static int64_t padded(int64_t n) { return round_up(n, 16); }
-
-size_t cpu_attention_scratch(const Cmd *c) {
-  int64_t tk = padded(c->tensors[1].dim[1]), head = padded(c->tensors[0].dim[3]);
-  return (size_t)(6 * tk * head + 3 * tk + 3 * head);
+static int64_t slot_floats(const Att *a) {
+  return 4 * a->Tk * a->D + 4 * a->block * a->D + 3 * a->block * a->Tk;
+}
+static Slot slot_of(const Att *a, float *at) {
+  Slot s;
+  float **keys[] = {&s.k, &s.v, &s.dk, &s.dv}, **rows[] = {&s.q, &s.o, &s.d_o, &s.dq},
+        **wide[] = {&s.p, &s.ds, &s.drop};
+  for (int i = 0; i < 4; i++, at += a->Tk * a->D) *keys[i] = at;
+  for (int i = 0; i < 4; i++, at += a->block * a->D) *rows[i] = at;
+  for (int i = 0; i < 3; i++, at += a->block * a->Tk) *wide[i] = at;
+  return s;
 }
 
-static Part carve(const Att *a, float *scratch) {
-  int64_t tk = padded(a->tk), head = padded(a->head), m = tk * head;
-  Part p = {.k = scratch, .kt = scratch + m, .v = scratch + 2 * m, .vt = scratch + 3 * m, .dk = scratch + 4 * m,
-            .dv = scratch + 5 * m};
-  float *rows = scratch + 6 * m;
-  p.s = rows, p.p = rows + tk, p.x = rows + 2 * tk;
-  rows += 3 * tk;
-  p.q = rows, p.g = rows + head, p.out = rows + 2 * head;
-  return p;
+/* The bias gradient is gathered in f32: in place, or in scratch when it is stored narrower. */
+static int64_t dbias_floats(const Att *a) {
+  return a->dbias && a->dbias->dtype != DT_F32 ? a->H * a->Tq * a->Tk : 0;
 }
 
-/* Row (b, t, h) of a [B, T, heads, head] tensor, as f32. */
-static void load_row(const Att *a, const Tensor *t, int64_t b, int64_t i, int64_t h, float *to) {
-  int64_t first = b * t->stride[0] + i * t->stride[1] + h * t->stride[2];
-  if (t->stride[3] == 1) {
-    convert_elements(DT_F32, to, t->dtype, at(a, t, first), a->head);
-    return;
-  }
-  for (int64_t d = 0; d < a->head; d++)
-    convert_elements(DT_F32, to + d, t->dtype, at(a, t, first + d * t->stride[3]), 1);
-}
-
-static void store_row(const Att *a, const Tensor *t, int64_t b, int64_t i, int64_t h, const float *from) {
-  int64_t first = b * t->stride[0] + i * t->stride[1] + h * t->stride[2];
-  if (t->stride[3] == 1) {
-    convert_elements(t->dtype, at(a, t, first), DT_F32, from, a->head);
-    return;
-  }
-  for (int64_t d = 0; d < a->head; d++)
-    convert_elements(t->dtype, at(a, t, first + d * t->stride[3]), DT_F32, from + d, 1);
-}
-
-static void load_keys(const Att *a, const Part *p, int64_t b, int64_t kv) {
-  for (int64_t j = 0; j < a->tk; j++) {
-    load_row(a, a->k, b, j, kv, p->k + j * a->head);
-    load_row(a, a->v, b, j, kv, p->v + j * a->head);
-  }
-  for (int64_t d = 0; d < a->head; d++)
-    for (int64_t j = 0; j < a->tk; j++) {
-      p->kt[d * a->tk + j] = p->k[j * a->head + d];
-      p->vt[d * a->tk + j] = p->v[j * a->head + d];
-    }
+int64_t cpu_attention_scratch(const Cmd *c, int threads) {
+  Att a = att_of(c);
+  return threads * round_up(slot_floats(&a), 16) + dbias_floats(&a);
 }
 
 /* ---- rows ---- */
-/* s[j] = f * sum over d of x[d] m[d, j], m of `stride` columns. */
-static void row_times(float *restrict s, const float *restrict x, const float *restrict m, int64_t head, int64_t n,
-                      int64_t stride, float f) {
-  for (int64_t j = 0; j < n; j++) s[j] = 0;
-  for (int64_t d = 0; d < head; d++) {
-    const float y = x[d] * f, *row = m + d * stride;
-    for (int64_t j = 0; j < n; j++) s[j] += y * row[j];
+
+/* A matrix of f32 rows `ld` apart. */
+typedef struct {
+  const float *at;
+  int64_t ld;
+} Rows;
+
+/* Positions t0 .. t0 + n of one head; converted into `to` when they are not f32. */
+static Rows rows_of(const CpuRun *r, const Tensor *t, int64_t b, int64_t t0, int64_t h, int64_t n, float *to) {
+  int64_t D = t->dim[3], first = b * t->stride[0] + t0 * t->stride[1] + h * t->stride[2];
+  char *base = cpu_element(cpu_at(r, t), t->dtype, first);
+  if (t->dtype == DT_F32) return (Rows){(const float *)(const void *)base, t->dim[1] > 1 ? t->stride[1] : D};
+  for (int64_t i = 0; i < n; i++) cpu_load(t->dtype, cpu_element(base, t->dtype, i * t->stride[1]), D, to + i * D);
+  return (Rows){to, D};
+}
+
+static void store_rows(const CpuRun *r, const Tensor *t, int64_t b, int64_t t0, int64_t h, int64_t n, const float *from) {
+  int64_t D = t->dim[3], first = b * t->stride[0] + t0 * t->stride[1] + h * t->stride[2];
+  for (int64_t i = 0; i < n; i++)
+    cpu_store(t->dtype, cpu_element(cpu_at(r, t), t->dtype, first + i * t->stride[1]), D, from + i * D);
+}
+
+static inline float exp_of(float x) {
+  float c = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  float t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f, low, high;
+  float r = c - n * 0.693359375f - n * -2.12194440e-4f, p = 1.9875691500e-4f;
+  int32_t bits;
+  memcpy(&bits, &t, sizeof bits);
+  int32_t k = bits - 0x4b400000, half = k >> 1;
+  uint32_t a = (uint32_t)(half + 127) << 23, b = (uint32_t)(k - half + 127) << 23;
+  memcpy(&low, &a, sizeof low);
+  memcpy(&high, &b, sizeof high);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  return p * low * high;
+}
+
+static float lanes_sum(const float *s) {
+  float a[8], b[4];
+  for (int l = 0; l < 8; l++) a[l] = s[l] + s[l + 8];
+  for (int l = 0; l < 4; l++) b[l] = a[l] + a[l + 4];
+  return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
+WIDE static float row_max(const float *s, int64_t n) {
+  float m[16], top = -INFINITY;
+  for (int l = 0; l < 16; l++) m[l] = -INFINITY;
+  int64_t j = 0;
+  for (; j + 16 <= n; j += 16)
+    for (int l = 0; l < 16; l++) m[l] = s[j + l] > m[l] ? s[j + l] : m[l];
+  for (; j < n; j++) top = s[j] > top ? s[j] : top;
+  for (int l = 0; l < 16; l++) top = m[l] > top ? m[l] : top;
+  return top;
+}
+
+/* s = exp(s - top); returns the sum, in sixteen lanes. */
+WIDE static float row_exp(float *s, int64_t n, float top) {
+  float sum[16] = {0};
+  int64_t j = 0;
+  for (; j + 16 <= n; j += 16)
+    for (int l = 0; l < 16; l++) {
+      float e = exp_of(s[j + l] - top);
+      s[j + l] = e;
+      sum[l] += e;
+    }
+  for (int l = 0; j < n; j++, l++) sum[l] += s[j] = exp_of(s[j] - top);
+  return lanes_sum(sum);
+}
+
+WIDE static float row_dot(const float *x, const float *y, int64_t n) {
+  float sum[16] = {0};
+  int64_t j = 0;
+  for (; j + 16 <= n; j += 16)
+    for (int l = 0; l < 16; l++) sum[l] += x[j + l] * y[j + l];
+  for (int l = 0; j < n; j++, l++) sum[l] += x[j] * y[j];
+  return lanes_sum(sum);
+}
+
+WIDE static void row_scale(float *x, int64_t n, float by) {
+  for (int64_t j = 0; j < n; j++) x[j] *= by;
+}
+WIDE static void row_times(float *x, const float *y, int64_t n) {
+  for (int64_t j = 0; j < n; j++) x[j] *= y[j];
+}
+/* ds = p (ds - mean) */
+WIDE static void row_softmax_bwd(float *ds, const float *p, int64_t n, float mean) {
+  for (int64_t j = 0; j < n; j++) ds[j] = p[j] * (ds[j] - mean);
+}
+WIDE static void row_add(float *x, const float *y, int64_t n) {
+  for (int64_t j = 0; j < n; j++) x[j] += y[j];
+}
+
+/* ---- a block of queries ---- */
+
+typedef struct {
+  const CpuRun *r;
+  const Att *a;
+  Slot s;
+  Rows k, v;
+  int64_t b, h, t0, n, keys; /* queries t0 .. t0 + n of head h; keys that any of them can see */
+} Block;
+
+static void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b, float beta, float *c,
+                 int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k,
+              alpha, a.at, (int)a.ld, b.at, (int)b.ld, beta, c, (int)ldc);
+}
+
+/* p = scores of the block, closed ones -inf. */
+static void scores(const Block *x, Rows q) {
+  const Att *a = x->a;
+  gemm(false, true, x->n, x->keys, a->D, a->scale, q, x->k, 0, x->s.p, a->Tk);
+  const uint8_t *mask = a->mask ? (const uint8_t *)cpu_at(x->r, a->mask) + x->b * a->Tk : NULL;
+  for (int64_t i = 0; i < x->n; i++) {
+    float *row = x->s.p + i * a->Tk;
+    int64_t t = x->t0 + i, open = a->causal && t + 1 < x->keys ? t + 1 : x->keys;
+    if (a->bias) {
+      void *bias = cpu_element(cpu_at(x->r, a->bias), a->bias->dtype, (x->h * a->Tq + t) * a->Tk);
+      cpu_load(a->bias->dtype, bias, open, x->s.drop);
+      row_add(row, x->s.drop, open);
+    }
+    for (int64_t j = 0; mask && j < open; j++) row[j] = mask[j] ? row[j] : -INFINITY;
+    for (int64_t j = open; j < x->keys; j++) row[j] = -INFINITY;
   }
 }
 
-/* to[d] += f row[d] */
-static void add_row(float *restrict to, const float *restrict row, float f, int64_t n) {
-  for (int64_t d = 0; d < n; d++) to[d] += f * row[d];
-}
-
-/* e^x for x <= 0 or so, to about two units in the last place; 0 below -104. */
-static float exp_of(float x) {
-  const float c = x < -104.0f ? -104.0f : x > 88.0f ? 88.0f : x;
-  const float t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f;
-  const float r = c - n * 0.693359375f - n * -2.12194440e-4f;
-  float y = 1.9875691500e-4f;
-  y = y * r + 1.3981999507e-3f;
-  y = y * r + 8.3334519073e-3f;
-  y = y * r + 4.1665795894e-2f;
-  y = y * r + 1.6666665459e-1f;
-  y = y * r + 5.0000001201e-1f;
-  y = y * (r * r) + r + 1.0f;
-  union {
-    float f;
-    uint32_t u;
-  } bits = {t};
-  const int32_t k = (int32_t)(bits.u - 0x4b400000u), half = k >> 1;
-  union {
-    uint32_t u;
-    float f;
-  } low = {(uint32_t)(half + 127) << 23}, high = {(uint32_t)(k - half + 127) << 23};
-  return x < -104.0f ? 0.0f : x != x ? x : y * low.f * high.f;
-}
-
-static int64_t visible_keys(const Att *a, int64_t i) { return a->causal && i + 1 < a->tk ? i + 1 : a->tk; }
-
-/* Scores of query i over its n visible keys, -inf where the mask is closed; the query is in p->q. */
-static void scores(const Att *a, const Part *p, int64_t b, int64_t h, int64_t i, int64_t n) {
-  row_times(p->s, p->q, p->kt, a->head, n, a->tk, a->scale);
-  for (int64_t j = 0; a->bias && j < n; j++) {
-    float x;
-    int64_t e = h * a->bias->stride[0] + i * a->bias->stride[1] + j * a->bias->stride[2];
-    convert_elements(DT_F32, &x, a->bias->dtype, at(a, a->bias, e), 1);
-    p->s[j] += x;
-  }
-  for (int64_t j = 0; a->mask && j < n; j++)
-    if (!*(const uint8_t *)at(a, a->mask, b * a->mask->stride[0] + j * a->mask->stride[1])) p->s[j] = -INFINITY;
-}
-
-/* What dropout multiplies the probabilities with, into p->x. */
-static void dropout(const Att *a, const Part *p, int64_t b, int64_t h, int64_t i, int64_t n) {
-  for (int64_t j = 0; j < n; j++) {
-    uint64_t element = (uint64_t)((h * a->tq + i) * a->tk + j);
-    unsigned bits = philox_bits(a->seed[0], a->seed[1], a->c->attention.key, (unsigned)a->step,
-                                (unsigned)(a->sample0 + (int32_t)b), element);
-    p->x[j] = philox_uniform(bits) < a->keep ? 1 / a->keep : 0;
+/* What dropout multiplies the probabilities of the block with. */
+static void draw_dropout(const Block *x) {
+  const Att *a = x->a;
+  const uint32_t *seed = cpu_at(x->r, a->seed);
+  uint32_t step = *(const uint32_t *)cpu_at(x->r, a->step);
+  uint32_t sample = *(const uint32_t *)cpu_at(x->r, a->sample0) + (uint32_t)x->b;
+  for (int64_t i = 0; i < x->n; i++) {
+    uint64_t first = (uint64_t)((x->h * a->Tq + x->t0 + i) * a->Tk);
+    unsigned word[4];
+    for (int64_t j = 0; j < x->keys; j++) {
+      uint64_t e = first + (uint64_t)j;
+      if (j == 0 || (e & 3) == 0) philox_block(seed[0], seed[1], a->key, step, sample, e >> 2, word);
+      x->s.drop[i * a->Tk + j] = philox_uniform(word[e & 3]) < a->keep ? 1 / a->keep : 0;
+    }
   }
 }
 
-static float *lse_at(const Att *a, int64_t b, int64_t h, int64_t i) {
-  return at(a, a->lse, b * a->lse->stride[0] + h * a->lse->stride[1] + i * a->lse->stride[2]);
+static float *lse_row(const Block *x) {
+  return (float *)cpu_at(x->r, x->a->lse) + (x->b * x->a->H + x->h) * x->a->Tq + x->t0;
 }
 
-/* ---- forward ---- */
-static void forward_query(const Att *a, const Part *p, int64_t b, int64_t h, int64_t i) {
-  int64_t n = visible_keys(a, i);
-  load_row(a, a->q, b, i, h, p->q);
-  scores(a, p, b, h, i, n);
-  float top = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < n; j++) top = p->s[j] > top || p->s[j] != p->s[j] ? p->s[j] : top;
-  memset(p->out, 0, sizeof(float) * (size_t)a->head);
-  if (top == -INFINITY) { /* no open key */
-    *lse_at(a, b, h, i) = 0;
-    store_row(a, a->o, b, i, h, p->out);
-    return;
+static void forward_block(const Block *x) {
+  const Att *a = x->a;
+  scores(x, rows_of(x->r, a->q, x->b, x->t0, x->h, x->n, x->s.q));
+  if (a->seed) draw_dropout(x);
+  float *lse = lse_row(x);
+  for (int64_t i = 0; i < x->n; i++) {
+    float *row = x->s.p + i * a->Tk, top = row_max(row, x->keys);
+    bool none = top == -INFINITY; /* every key is closed (or the scores are NaN, which must show) */
+    float sum = row_exp(row, x->keys, none ? 0 : top);
+    bool empty = none && sum == 0;
+    lse[i] = empty ? 0 : top + logf(sum);
+    row_scale(row, x->keys, empty ? 0 : 1 / sum);
+    if (a->seed) row_times(row, x->s.drop + i * a->Tk, x->keys);
   }
-  for (int64_t j = 0; j < n; j++) p->p[j] = exp_of(p->s[j] - top);
-  for (int64_t j = 0; j < n; j++) sum += p->p[j];
-  *lse_at(a, b, h, i) = top + logf(sum);
-  if (a->keep < 1) {
-    dropout(a, p, b, h, i, n);
-    for (int64_t j = 0; j < n; j++) p->p[j] *= p->x[j];
-  }
-  for (int64_t j = 0; j < n; j++) add_row(p->out, p->v + j * a->head, p->p[j], a->head);
-  for (int64_t d = 0; d < a->head; d++) p->out[d] *= 1 / sum;
-  store_row(a, a->o, b, i, h, p->out);
+  gemm(false, false, x->n, a->D, x->keys, 1, (Rows){x->s.p, a->Tk}, x->v, 0, x->s.o, a->D);
+  store_rows(x->r, a->o, x->b, x->t0, x->h, x->n, x->s.o);
 }
 
-static void forward_part(const Att *a, const Part *p, int64_t b, int64_t kv) {
-  load_keys(a, p, b, kv);
-  for (int64_t h = kv * a->group; h < (kv + 1) * a->group; h++)
-    for (int64_t i = 0; i < a->tq; i++) forward_query(a, p, b, h, i);
+static void backward_block(const Block *x, float *dbias) {
+  const Att *a = x->a;
+  const Slot *s = &x->s;
+  Rows q = rows_of(x->r, a->q, x->b, x->t0, x->h, x->n, s->q), o = rows_of(x->r, a->o, x->b, x->t0, x->h, x->n, s->o),
+       d_o = rows_of(x->r, a->d_o, x->b, x->t0, x->h, x->n, s->d_o);
+  scores(x, q);
+  if (a->seed) draw_dropout(x);
+  gemm(false, true, x->n, x->keys, a->D, 1, d_o, x->v, 0, s->ds, a->Tk);
+  const float *lse = lse_row(x);
+  for (int64_t i = 0; i < x->n; i++) {
+    float *p = s->p + i * a->Tk, *ds = s->ds + i * a->Tk, *drop = s->drop + i * a->Tk;
+    row_exp(p, x->keys, lse[i]);
+    if (a->seed) row_times(ds, drop, x->keys);
+    row_softmax_bwd(ds, p, x->keys, row_dot(d_o.at + i * d_o.ld, o.at + i * o.ld, a->D));
+    if (a->seed) row_times(p, drop, x->keys);
+    if (dbias) row_add(dbias + (x->h * a->Tq + x->t0 + i) * a->Tk, ds, x->keys);
+  }
+  Rows p = {s->p, a->Tk}, ds = {s->ds, a->Tk};
+  gemm(true, false, x->keys, a->D, x->n, 1, p, d_o, 1, s->dv, a->D);
+  gemm(true, false, x->keys, a->D, x->n, a->scale, ds, q, 1, s->dk, a->D);
+  gemm(false, false, x->n, a->D, x->keys, a->scale, ds, x->k, 0, s->dq, a->D);
+  store_rows(x->r, a->dq, x->b, x->t0, x->h, x->n, s->dq);
 }
 
-/* ---- backward ---- */
-static void backward_query(const Att *a, const Part *p, int64_t b, int64_t h, int64_t i) {
-  int64_t n = visible_keys(a, i);
-  float delta = 0, lse = *lse_at(a, b, h, i);
-  load_row(a, a->q, b, i, h, p->q);
-  load_row(a, a->d_o, b, i, h, p->g);
-  load_row(a, a->o, b, i, h, p->out);
-  for (int64_t d = 0; d < a->head; d++) delta += p->out[d] * p->g[d];
-  scores(a, p, b, h, i, n);
-  for (int64_t j = 0; j < n; j++) p->p[j] = exp_of(p->s[j] - lse);
-  row_times(p->s, p->g, p->vt, a->head, n, a->tk, 1); /* dP */
-  if (a->keep < 1) {
-    dropout(a, p, b, h, i, n);
-    for (int64_t j = 0; j < n; j++) p->s[j] *= p->x[j];
+/* One K/V head of one sample. */
+static void one_head(const CpuRun *r, const Att *a, int64_t b, int64_t kv, float *scratch, float *dbias) {
+  Block x = {.r = r, .a = a, .b = b, .s = slot_of(a, scratch)};
+  x.k = rows_of(r, a->k, b, 0, kv, a->Tk, x.s.k);
+  x.v = rows_of(r, a->v, b, 0, kv, a->Tk, x.s.v);
+  if (a->backward) {
+    memset(x.s.dk, 0, sizeof(float) * (size_t)(a->Tk * a->D));
+    memset(x.s.dv, 0, sizeof(float) * (size_t)(a->Tk * a->D));
   }
-  for (int64_t j = 0; j < n; j++) p->s[j] = p->p[j] * (p->s[j] - delta); /* dS */
-  for (int64_t j = 0; a->dbias && j < n; j++) {
-    float *g = at(a, a->dbias, h * a->dbias->stride[0] + i * a->dbias->stride[1] + j * a->dbias->stride[2]);
-    *g += p->s[j];
-  }
-  memset(p->out, 0, sizeof(float) * (size_t)a->head);
-  for (int64_t j = 0; j < n; j++) {
-    add_row(p->out, p->k + j * a->head, p->s[j] * a->scale, a->head);
-    add_row(p->dk + j * a->head, p->q, p->s[j] * a->scale, a->head);
-    add_row(p->dv + j * a->head, p->g, a->keep < 1 ? p->p[j] * p->x[j] : p->p[j], a->head);
-  }
-  store_row(a, a->dq, b, i, h, p->out);
+  for (x.h = kv * a->group; x.h < (kv + 1) * a->group; x.h++)
+    for (x.t0 = 0; x.t0 < a->Tq; x.t0 += a->block) {
+      x.n = a->Tq - x.t0 < a->block ? a->Tq - x.t0 : a->block;
+      x.keys = a->causal && x.t0 + x.n < a->Tk ? x.t0 + x.n : a->Tk;
+      if (a->backward) backward_block(&x, dbias);
+      else forward_block(&x);
+    }
+  if (!a->backward) return;
+  store_rows(r, a->dk, b, 0, kv, a->Tk, x.s.dk);
+  store_rows(r, a->dv, b, 0, kv, a->Tk, x.s.dv);
 }
 
-static void backward_part(const Att *a, const Part *p, int64_t b, int64_t kv) {
-  load_keys(a, p, b, kv);
-  memset(p->dk, 0, sizeof(float) * (size_t)(a->tk * a->head));
-  memset(p->dv, 0, sizeof(float) * (size_t)(a->tk * a->head));
-  for (int64_t h = kv * a->group; h < (kv + 1) * a->group; h++)
-    for (int64_t i = 0; i < a->tq; i++) backward_query(a, p, b, h, i);
-  for (int64_t j = 0; j < a->tk; j++) {
-    store_row(a, a->dk, b, j, kv, p->dk + j * a->head);
-    store_row(a, a->dv, b, j, kv, p->dv + j * a->head);
+static void all_heads(const CpuRun *r, const Cmd *c) {
+  Att a = att_of(c);
+  int64_t slot = round_up(slot_floats(&a), 16), count = a.H * a.Tq * a.Tk;
+  float *dbias = NULL;
+  if (a.dbias) {
+    dbias = dbias_floats(&a) ? r->scratch + r->threads * slot : cpu_at(r, a.dbias);
+    memset(dbias, 0, sizeof(float) * (size_t)count);
   }
+  int64_t pieces = dbias ? a.KV : a.B * a.KV;
+#pragma omp parallel for schedule(static) if (pieces > 1) num_threads(r->threads)
+  for (int64_t i = 0; i < pieces; i++) {
+    float *scratch = r->scratch + omp_get_thread_num() * slot;
+    if (!dbias) one_head(r, &a, i / a.KV, i % a.KV, scratch, NULL);
+    for (int64_t b = 0; dbias && b < a.B; b++) one_head(r, &a, b, i, scratch, dbias);
+  }
+  if (dbias_floats(&a)) cpu_store(a.dbias->dtype, cpu_at(r, a.dbias), count, dbias);
 }
 
-static void run_part(const Att *a, const Part *p, int64_t b, int64_t kv) {
-  if (a->c->kind == CMD_ATTENTION_BWD)
-    backward_part(a, p, b, kv);
-  else
-    forward_part(a, p, b, kv);
-}
-
-void cpu_attention(const Cmd *c, char *arena, float *scratch, size_t each, int threads) {
-  const Att a = open_command(c, arena);
-  if (a.dbias) { /* sums over samples: one thread has all samples of a key head */
-    ensure(a.dbias->dtype == DT_F32, "the gradient of attention's bias is f32");
-    for (int64_t h = 0; h < a.heads; h++)
-      for (int64_t i = 0; i < a.tq; i++)
-        for (int64_t j = 0; j < a.tk; j++)
-          *(float *)at(&a, a.dbias, h * a.dbias->stride[0] + i * a.dbias->stride[1] + j * a.dbias->stride[2]) = 0;
-  }
-  const int64_t outer = a.dbias ? a.kv : a.batch * a.kv, inner = a.dbias ? a.batch : 1;
-#pragma omp parallel num_threads(threads)
-  {
-    const Part p = carve(&a, scratch + (size_t)omp_get_thread_num() * each);
-#pragma omp for schedule(static)
-    for (int64_t x = 0; x < outer; x++)
-      for (int64_t y = 0; y < inner; y++)
-        run_part(&a, &p, a.dbias ? y : x / a.kv, a.dbias ? x : x % a.kv);
-  }
-}
+void cpu_attention(const CpuRun *r, const Cmd *c) { all_heads(r, c); }
+void cpu_attention_bwd(const CpuRun *r, const Cmd *c) { all_heads(r, c); }
