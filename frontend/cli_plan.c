@@ -157,7 +157,7 @@ static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResul
   VEC(Change) list = {0};
   const Precision *p = &job->precision;
   if (p->compute == DT_F32) vec_push(c->arena, &list, ((Change){"precision.compute", "bf16", "changes numerics", false}));
-  if (p->moments == DT_F32) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
+  if (p->moments == DT_F32 || p->moments < 0) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
   if (p->accum == DT_F32) vec_push(c->arena, &list, ((Change){"precision.accum", "bf16", "changes numerics", false}));
   int64_t T = phase_dim(job, r->phase, "T");
   if (T >= 128 && job->phases.n == 1)

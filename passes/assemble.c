@@ -80,8 +80,7 @@ static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
 
 /* ---- classes ---- */
 
-/* Size of the vocabulary: the last axis of the largest value that cross-entropy reads; 0 without one. */
-static int64_t logits_axis(const Graph *g) {
+int64_t logits_axis(const Graph *g) {
   int64_t best = 0, axis = 0;
   const char *tag = intern("cross_entropy");
   for (int i = 0; i < g->nodes.n; i++) {

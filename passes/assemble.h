@@ -16,6 +16,8 @@ int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, i
 void assemble_finish(Plan *p, Arena *a);
 
 BufClass variable_class(VarRole r);
+/* Size of the vocabulary: the last axis of the largest value that cross-entropy reads; 0 without one. */
+int64_t logits_axis(const Graph *g);
 /* Height of the regions of variables alone, as assemble_variables places them. */
 int64_t variables_bytes(const Vars *v);
 

@@ -26,11 +26,40 @@ typedef struct {
   VEC(Choice) frontier;      /* fastest first, by falling peak */
 } PhasePool;
 
-typedef struct {
+typedef struct FitPool {
   FitContext x;
-  const PlanArgs *args;
+  PlanArgs args;
   int64_t persistent_bytes;
+  int nphases;
+  PhasePool *phase;          /* NULL when there is no hope or the job cannot be planned */
 } Fit;
+
+/* ---- programs that are run as they stand ---- */
+
+static Plan *new_plan(const Fit *f, Arena *a) {
+  Plan *p = arena_new_of(a, Plan);
+  p->job = f->x.job;
+  p->target = f->x.target;
+  p->overhead_bytes = f->x.target->overhead_bytes;
+  p->reserve_bytes = f->args.reserve_bytes;
+  assemble_variables(p, a);
+  return p;
+}
+
+static int assemble_plain(const Fit *f, Plan *p, Arena *a, const char *name, Graph *g) {
+  if (!g) return -1;
+  Built b = fit_build(&f->x, g, a);
+  int *order = arena_array(a, int, b.clusters.n + 1);
+  for (int i = 0; i < b.clusters.n; i++) order[i] = i;
+  return assemble_program(p, a, name, &b.map, b.clusters.n, order);
+}
+
+/* Height and time of a graph that is run as it stands. */
+static Fixed fixed_program(const Fit *f, Graph *g) {
+  Plan *p = new_plan(f, f->x.arena);
+  if (assemble_plain(f, p, f->x.arena, "", g) < 0) return (Fixed){0};
+  return (Fixed){p->programs.at[0].transient_bytes, p->programs.at[0].ns};
+}
 
 /* ---- what there is to choose from ---- */
 
@@ -43,9 +72,9 @@ static int by_value(const void *a, const void *b) {
 static int64_t *micro_batches(const Fit *f, int phase, int *n) {
   int64_t samples = phase_samples(f->x.job, phase), *list;
   *n = 0;
-  if (f->args->micro_batch > 0) {
+  if (f->args.micro_batch > 0) {
     list = arena_array(f->x.arena, int64_t, 1);
-    list[(*n)++] = f->args->micro_batch;
+    list[(*n)++] = f->args.micro_batch;
     return list;
   }
   VEC(int64_t) all = {0};
@@ -62,15 +91,25 @@ static int64_t *micro_batches(const Fit *f, int phase, int *n) {
 /* Peak of the whole process, as the granule of the target rounds the arena. */
 static int64_t whole_peak(const Fit *f, int64_t transient) {
   return round_up(f->persistent_bytes + transient, f->x.target->granule_bytes) + f->x.target->overhead_bytes +
-         f->args->reserve_bytes;
+         f->args.reserve_bytes;
 }
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static bool graph_has_chunk(const Graph *g, int chunk) {
+/* Chunks that the graph really has. */
+static int chunks_of(const Graph *g) {
+  int most = 1;
   for (int i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i].chunk == chunk) return true;
-  return false;
+    if (g->nodes.at[i].chunk > most) most = g->nodes.at[i].chunk;
+  return most;
+}
+
+/* Room for the steps of the longest trace. */
+static int64_t *scratch_for(const Family *fam, Arena *a) {
+  int most = 0;
+  for (int i = 0; i < fam->traces.n; i++)
+    if (fam->traces.at[i].n > most) most = fam->traces.at[i].n;
+  return arena_array(a, int64_t, most + 2);
 }
 
 /* The candidates of one family at one micro-batch. Evaluation is left out: it is forward only, and the exact peak of a
@@ -78,7 +117,7 @@ static bool graph_has_chunk(const Graph *g, int chunk) {
 static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_t at) {
   Arena *a = f->x.arena;
   Priced micro = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at);
-  int64_t samples = phase_samples(f->x.job, fam->phase);
+  int64_t samples = phase_samples(f->x.job, fam->phase), *scratch = scratch_for(fam, a);
   for (int i = 0; i < fam->traces.n; i++) {
     const Trace *t = &fam->traces.at[i];
     if (f->x.recompute == RC_FULL && i == 0 && fam->traces.n > 1) continue;
@@ -86,7 +125,7 @@ static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_
     for (int s = 0; s < t->n; s++) ns += micro.ns[t->order[s]];
     Choice c = {.family = fam, .micro_batch = at, .trace = i, .peak = -1};
     c.step_ns = mul64(ceil_div(samples, at), ns) + pool->update.ns;
-    c.estimate = fit_height(&micro, t, arena_array(a, int64_t, t->n + 1));
+    c.estimate = fit_height(&micro, t, scratch);
     c.estimate = max64(c.estimate, max64(pool->update.bytes, pool->sample.bytes));
     vec_push(a, &pool->all, c);
   }
@@ -95,51 +134,87 @@ static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_
 /* Least height of a family's smallest micro-batch, by nothing and by everything rebuilt. */
 static int64_t least_height(const Fit *f, const Family *fam) {
   Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, fam->least);
-  int64_t least = INT64_MAX;
+  int64_t least = INT64_MAX, *scratch = scratch_for(fam, f->x.arena);
   for (int k = 0; k < fam->traces.n; k++) {
-    int64_t h = fit_height(&p, &fam->traces.at[k], arena_array(f->x.arena, int64_t, fam->traces.at[k].n + 1));
+    int64_t h = fit_height(&p, &fam->traces.at[k], scratch);
     if (h < least) least = h;
   }
   return least;
 }
 
-enum { MOST_CHUNKS = 256, CHUNKS_FACTOR = 4, WIDE_BATCH = 16 };
+enum { CHUNKS_FACTOR = 8, WIDE_BATCH = 16 };
 
-/* Families of one number of chunks, with their traces. */
-static bool add_chunked(const Fit *f, PhasePool *pool, int chunks, const int64_t *batch, int n, Graph *first) {
+/* Families of one number of chunks. Their traces: the solver's at the smallest micro-batch and, for whole loss heads, at
+ * a wide one; and those of the families before, of this phase and of the phase before. */
+static bool add_chunked(const Fit *f, PhasePool *pool, const PhasePool *before, int chunks, const int64_t *batch, int n,
+                        Graph *first) {
   int from = pool->families.n;
   int64_t wide = batch[0];
   for (int i = 0; i < n && batch[i] <= WIDE_BATCH; i++) wide = batch[i];
   if (!fit_families(&f->x, pool->phase, chunks, batch, n, first, &pool->families)) return false;
   for (int i = from; i < pool->families.n; i++) {
     Family *fam = &pool->families.at[i];
-    fit_traces(&f->x, fam, fam->least);
-    if (fam->most > fam->least && wide > fam->least) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
+    if (before) {
+      for (int k = 0; k < before->families.n; k++)
+        if (before->families.at[k].chunks == chunks) fit_translate(&f->x, &before->families.at[k], fam);
+      if (fam->traces.n > 1) continue;
+    }
+    if (i == from) fit_traces(&f->x, fam, fam->least);
+    if (i > from && from == 0) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
+    if (i == from && fam->most > fam->least && from == 0) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
+    for (int k = 0; k < i; k++) fit_translate(&f->x, &pool->families.at[k], fam);
   }
   return true;
 }
 
+/* The largest share of the peak that a whole loss head has, over the plans without rebuilding that the card could hold. */
+static double head_share(const Fit *f, const PhasePool *pool, const int64_t *batch, int n) {
+  double most = 0;
+  for (int i = 0; i < pool->families.n; i++) {
+    const Family *fam = &pool->families.at[i];
+    int64_t *scratch = scratch_for(fam, f->x.arena), axis = logits_axis(fam->micro[0]->clusters.g);
+    for (int k = 0; k < n; k++) {
+      if (batch[k] < fam->least || batch[k] > fam->most) continue;
+      Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, batch[k]);
+      int64_t logits = 0;
+      for (int u = 0; u < fam->micro[0]->map.nunits; u++) {
+        ValueId v = fam->micro[0]->map.unit[u].value;
+        const Shape *s = v >= 0 ? &val(fam->micro[0]->clusters.g, v)->shape : NULL;
+        if (s && s->rank > 1 && s->dim[s->rank - 1] == axis) logits = max64(logits, p.unit_bytes[u]);
+      }
+      int64_t peak = whole_peak(f, fit_height(&p, &fam->traces.at[0], scratch));
+      if (k > 0 && peak > f->x.target->usable_bytes) continue;
+      if ((double)logits / (double)peak > most) most = (double)logits / (double)peak;
+    }
+  }
+  return most;
+}
+
 /* More chunks are tried while they lower what the smallest micro-batch needs by more than a sixty-fourth. False when the
  * job cannot be planned. */
-static bool add_families(const Fit *f, PhasePool *pool) {
-  int n, forced = f->args->chunks;
+static bool add_families(Fit *f, PhasePool *pool, const PhasePool *earlier) {
+  int n, forced = f->args.chunks;
   int64_t *batch = micro_batches(f, pool->phase, &n);
   GraphChoice c = {.phase = pool->phase, .micro_batch = batch[0], .chunks = forced > 0 ? forced : 1};
   TrainGraphs g = train_graphs(f->x.job, f->x.arena, &c);
   if (!g.micro || f->x.job->diags->errors > 0) return false;
-  pool->update = fit_fixed(&f->x, g.update);
-  pool->sample = fit_fixed(&f->x, g.sample);
-  if (!add_chunked(f, pool, c.chunks, batch, n, g.micro)) return false;
+  f->persistent_bytes = variables_bytes(f->x.job->vars);
+  pool->update = fixed_program(f, g.update);
+  pool->sample = fixed_program(f, g.sample);
+  if (!add_chunked(f, pool, earlier, c.chunks, batch, n, g.micro)) return false;
   if (forced > 0) return true;
   int64_t before = least_height(f, &pool->families.at[0]);
-  for (int chunks = CHUNKS_FACTOR; chunks <= MOST_CHUNKS; chunks *= CHUNKS_FACTOR) {
+  double share = head_share(f, pool, batch, n), worth = 1.0 / 128;
+  for (int chunks = CHUNKS_FACTOR; share >= worth; chunks *= CHUNKS_FACTOR) {
+    share /= CHUNKS_FACTOR;
+    worth = 1.0 / 32; /* what more pieces could give back, when the first have taken the most */
     int from = pool->families.n;
     c.chunks = chunks;
     c.micro_only = true;
     g = train_graphs(f->x.job, f->x.arena, &c);
     if (!g.micro) return false;
-    if (!graph_has_chunk(g.micro, chunks)) break;
-    if (!add_chunked(f, pool, chunks, batch, n, g.micro)) return false;
+    if (chunks_of(g.micro) < chunks) break;
+    if (!add_chunked(f, pool, earlier, chunks, batch, n, g.micro)) return false;
     int64_t now = least_height(f, &pool->families.at[from]);
     if (now >= before - before / 64) break;
     before = now;
@@ -176,24 +251,6 @@ static void fill_pool(const Fit *f, PhasePool *pool) {
 
 /* ---- assembling a choice ---- */
 
-static Plan *new_plan(const Fit *f, Arena *a) {
-  Plan *p = arena_new_of(a, Plan);
-  p->job = f->x.job;
-  p->target = f->x.target;
-  p->overhead_bytes = f->x.target->overhead_bytes;
-  p->reserve_bytes = f->args->reserve_bytes;
-  assemble_variables(p, a);
-  return p;
-}
-
-static int assemble_plain(const Fit *f, Plan *p, Arena *a, const char *name, Graph *g) {
-  if (!g) return -1;
-  Built b = fit_build(&f->x, g, a);
-  int *order = arena_array(a, int, b.clusters.n + 1);
-  for (int i = 0; i < b.clusters.n; i++) order[i] = i;
-  return assemble_program(p, a, name, &b.map, b.clusters.n, order);
-}
-
 /* Appends the phase's programs for a choice; false when its trace does not fit the graph that is really built. */
 static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   const Family *fam = c->family;
@@ -202,7 +259,7 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   Built micro = fit_build(&f->x, graphs.micro, a);
   if (!fit_same_structure(fam->micro[0], &micro)) return false;
   const Trace *t = &fam->traces.at[c->trace];
-  PlanPhase ph = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fam->chunks};
+  PlanPhase ph = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = chunks_of(graphs.micro)};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
   ph.recompute = c->trace == 0 ? RC_NONE : (RecomputeMode)f->x.recompute;
   ph.step_ns = c->step_ns;
@@ -220,7 +277,7 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
 
 /* Appends the choice to the plan and keeps it there when its exact peak, which is found out now, is within the budget. */
 static bool try_choice(const Fit *f, Plan *p, Arena *a, Choice *c, int64_t budget) {
-  if (c->peak > budget) return false;
+  if (c->peak >= 0 && c->peak > budget) return false;
   int bufs = p->bufs.n, programs = p->programs.n;
   bool built = assemble_choice(f, p, a, c);
   int64_t highest = 0;
@@ -233,17 +290,39 @@ static bool try_choice(const Fit *f, Plan *p, Arena *a, Choice *c, int64_t budge
   return false;
 }
 
+/* The graph of a choice where the family was built at just that micro-batch; NULL elsewhere. */
+static const Built *built_for(const Choice *c) {
+  const Family *fam = c->family;
+  if (fam->at_a == c->micro_batch) return fam->micro[0];
+  return fam->at_b == c->micro_batch ? fam->micro[1] : NULL;
+}
+
+/* The exact peak of a choice, without a plan of it. */
+static void find_peak(const Fit *f, const PhasePool *pool, Choice *c) {
+  Arena *scratch = arena_new();
+  const Built *micro = built_for(c);
+  Plan *p = new_plan(f, scratch);
+  if (micro) {
+    const Trace *t = &c->family->traces.at[c->trace];
+    GraphChoice g = {.phase = pool->phase, .micro_batch = c->micro_batch, .chunks = c->family->chunks, .eval_only = true};
+    assemble_program(p, scratch, "micro", &micro->map, t->n, t->order);
+    assemble_plain(f, p, scratch, "eval", train_graphs(f->x.job, scratch, &g).eval);
+    int64_t highest = max64(pool->update.bytes, pool->sample.bytes);
+    for (int i = 0; i < p->programs.n; i++) highest = max64(highest, p->programs.at[i].transient_bytes);
+    c->peak = max64(whole_peak(f, highest), c->estimate);
+  } else {
+    try_choice(f, p, scratch, c, -1);
+  }
+  arena_free(scratch);
+}
+
 /* Smallest peak of the pool, and whose it is. */
 static Choice *floor_of(const Fit *f, PhasePool *pool) {
   Choice *best = NULL;
   for (int i = pool->frontier.n - 1; i >= 0; i--) {
     Choice *c = &pool->frontier.at[i];
     if (best && c->estimate >= best->peak) break;
-    if (c->peak < 0) {
-      Arena *scratch = arena_new();
-      try_choice(f, new_plan(f, scratch), scratch, c, -1);
-      arena_free(scratch);
-    }
+    if (c->peak < 0) find_peak(f, pool, c);
     if (c->peak != INT64_MAX && (!best || c->peak < best->peak)) best = c;
   }
   return best;
@@ -291,15 +370,38 @@ static int64_t capped_budget(const PlanArgs *args) {
   return args->budget_bytes < args->target->usable_bytes ? args->budget_bytes : args->target->usable_bytes;
 }
 
-/* False when the job cannot be planned yet. */
-static bool build_pools(Fit *f, PhasePool *pool, int nphases) {
-  for (int i = 0; i < nphases; i++) {
+/* True when the variables alone are over the budget; but for a few scalars they exist once any graph was asked for. */
+static bool hopeless(Fit *f, int64_t budget) {
+  GraphChoice c = {.micro_batch = 1, .chunks = 1, .eval_only = true};
+  train_graphs(f->x.job, f->x.arena, &c);
+  f->persistent_bytes = variables_bytes(f->x.job->vars);
+  return whole_peak(f, 0) > budget;
+}
+
+static void count_variables(FitResult *r, const Vars *v) {
+  for (int i = 0; i < v->all.n; i++)
+    r->class_bytes[variable_class(v->all.at[i].role)] +=
+        round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
+}
+
+static void fill_pools(Fit *f) {
+  PhasePool *pool = arena_array(f->x.arena, PhasePool, f->nphases + 1);
+  for (int i = 0; i < f->nphases; i++) {
     pool[i] = (PhasePool){.phase = i};
-    if (!add_families(f, &pool[i])) return false;
+    if (!add_families(f, &pool[i], i > 0 ? &pool[i - 1] : NULL)) return;
   }
   f->persistent_bytes = variables_bytes(f->x.job->vars);
-  for (int i = 0; i < nphases; i++) fill_pool(f, &pool[i]);
-  return true;
+  for (int i = 0; i < f->nphases; i++) fill_pool(f, &pool[i]);
+  f->phase = pool;
+}
+
+FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args) {
+  int mode = args->recompute >= 0 ? args->recompute : (int)job->memory.recompute;
+  Fit *f = arena_new_of(a, Fit);
+  *f = (Fit){.x = {.job = job, .target = args->target, .arena = a, .recompute = mode},
+             .args = *args, .nphases = job->phases.n};
+  if (!args->only_if_it_can || !hopeless(f, capped_budget(args))) fill_pools(f);
+  return f;
 }
 
 static void count_variables(FitResult *r, const Vars *v) {
@@ -309,16 +411,16 @@ static void count_variables(FitResult *r, const Vars *v) {
 }
 
 /* Chooses for each phase and finds the floor. The floor comes second: what selection assembled is known by then. */
-static void choose(const Fit *f, PhasePool *pool, int nphases, Arena *a, FitResult *r) {
-  Choice **chosen = arena_array(f->x.arena, Choice *, nphases + 1);
+static void choose(Fit *f, Arena *a, FitResult *r) {
+  Choice **chosen = arena_array(a, Choice *, f->nphases + 1);
   Plan *p = new_plan(f, a);
   bool all = true;
-  for (int i = 0; i < nphases && all; i++) {
-    chosen[i] = select_within(f, &pool[i], p, a, r->budget_bytes);
+  for (int i = 0; i < f->nphases && all; i++) {
+    chosen[i] = select_within(f, &f->phase[i], p, a, r->budget_bytes);
     all = chosen[i] != NULL;
   }
-  for (int i = 0; i < nphases; i++) {
-    Choice *least = floor_of(f, &pool[i]);
+  for (int i = 0; i < f->nphases; i++) {
+    Choice *least = floor_of(f, &f->phase[i]);
     ensure(least, "fit: phase %d has no plan at all", i);
     if (least->peak <= r->floor_bytes) continue;
     r->floor_bytes = least->peak;
@@ -326,36 +428,38 @@ static void choose(const Fit *f, PhasePool *pool, int nphases, Arena *a, FitResu
   }
   r->floor_persistent = f->persistent_bytes;
   r->floor_transient =
-      r->floor_bytes - f->persistent_bytes - f->x.target->overhead_bytes - f->args->reserve_bytes;
+      r->floor_bytes - f->persistent_bytes - f->x.target->overhead_bytes - f->args.reserve_bytes;
   if (!all) return;
   assemble_finish(p, a);
   p->budget_bytes = r->budget_bytes;
   p->floor_bytes = r->floor_bytes;
   r->plan = p;
-  for (int i = 0; i < nphases; i++)
+  for (int i = 0; i < f->nphases; i++)
     if (p->phases.at[i].peak_bytes > p->phases.at[r->phase].peak_bytes) r->phase = i;
-  add_passed(&pool[r->phase], chosen[r->phase], r->budget_bytes, a, r);
+  add_passed(&f->phase[r->phase], chosen[r->phase], r->budget_bytes, a, r);
 }
 
-FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args) {
-  FitResult r = {.job = job, .args = *args, .budget_bytes = capped_budget(args)};
-  Arena *scratch = arena_new();
-  int mode = args->recompute >= 0 ? args->recompute : (int)job->memory.recompute;
-  Fit f = {.x = {.job = job, .target = args->target, .arena = scratch, .recompute = mode}, .args = args};
-  PhasePool *pool = arena_array(scratch, PhasePool, job->phases.n + 1);
-  if (build_pools(&f, pool, job->phases.n)) {
-    choose(&f, pool, job->phases.n, a, &r);
-    count_variables(&r, job->vars);
-    const PhasePool *shown = &pool[r.phase];
-    for (int i = shown->frontier.n - 1; i >= 0; i--) {
-      Candidate c = candidate_of(&shown->frontier.at[i]);
-      vec_push(a, &r.frontier, c);
-    }
+FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
+  f->args.budget_bytes = budget_bytes;
+  FitResult r = {.job = f->x.job, .args = f->args, .budget_bytes = capped_budget(&f->args)};
+  if (!f->phase) return r;
+  choose(f, a, &r);
+  count_variables(&r, f->x.job->vars);
+  const PhasePool *shown = &f->phase[r.phase];
+  for (int i = shown->frontier.n - 1; i >= 0; i--) {
+    Candidate c = candidate_of(&shown->frontier.at[i]);
+    vec_push(a, &r.frontier, c);
   }
-  arena_free(scratch);
-  if (args->check && r.plan) {
+  if (f->args.check && r.plan) {
     const char *why = plan_check(r.plan, a);
     ensure(!why, "the plan is unsound: %s", why);
   }
+  return r;
+}
+
+FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args) {
+  Arena *scratch = arena_new();
+  FitResult r = fit_within(fit_pool(job, scratch, args), a, args->budget_bytes);
+  arena_free(scratch);
   return r;
 }

@@ -29,10 +29,9 @@ typedef struct {
   VEC(Trace) traces;          /* the first rebuilds nothing */
 } Family;
 
-/* The programs of a phase that do not depend on the micro-batch. */
+/* A program of a phase that does not depend on the micro-batch. */
 typedef struct {
-  bool there;
-  int64_t bytes, ns; /* transient bytes, time */
+  int64_t bytes, ns; /* transient bytes as placed, time */
 } Fixed;
 
 /* Sizes and times of one program of a family at one micro-batch. */
@@ -61,10 +60,11 @@ bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *bat
                   FamilyList *out);
 /* Finds what can be rebuilt, at micro-batch `at`, and adds the traces that are new. */
 void fit_traces(const FitContext *x, Family *f, int64_t at);
+/* Adds the traces of another family, clusters matched by name and occurrence, where they can run. Any trace whose inputs
+ * were made before is right; what it is worth is priced like any other. */
+void fit_translate(const FitContext *x, const Family *from, Family *to);
 Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b, int64_t at);
 /* Transient bytes of a program: inputs and the most that is alive. */
 int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
-/* Height and time of a graph that is run as it stands. */
-Fixed fit_fixed(const FitContext *x, Graph *g);
 
 #endif

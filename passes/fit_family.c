@@ -1,6 +1,7 @@
 /* fit_family.c - programs built at two micro-batches, priced at any, and the traces that rebuild values (see fit.h). */
 #include "fit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "recompute.h"
@@ -74,17 +75,6 @@ static Trace as_it_stands(const Built *b, Arena *a) {
   t.order = order;
   t.time = timeline_run(&b->map, a, t.n, order, false);
   return t;
-}
-
-Fixed fit_fixed(const FitContext *x, Graph *g) {
-  if (!g) return (Fixed){0};
-  Built b = fit_build(x, g, x->arena);
-  const Built *const pair[2] = {&b, &b};
-  Priced p = fit_price(x, pair, 1, 1, 1);
-  Trace t = as_it_stands(&b, x->arena);
-  Fixed f = {.there = true, .bytes = fit_height(&p, &t, arena_array(x->arena, int64_t, t.n + 1))};
-  for (int i = 0; i < b.clusters.n; i++) f.ns += p.ns[i];
-  return f;
 }
 
 /* Graphs of one phase and number of chunks, each built once. */
@@ -244,6 +234,13 @@ static bool known_trace(const Family *f, int n, const int *order) {
   return false;
 }
 
+static void add_trace(const FitContext *x, Family *f, int n, const int *order) {
+  if (known_trace(f, n, order)) return;
+  Trace t = {.n = n, .order = order};
+  t.time = timeline_run(&f->micro[0]->map, x->arena, n, order, false);
+  vec_push(x->arena, &f->traces, t);
+}
+
 enum { MOST_TRACES = 64 }; /* of one front; more would cost time and buy less than 1 % of the span each */
 
 void fit_traces(const FitContext *x, Family *f, int64_t at) {
@@ -260,9 +257,96 @@ void fit_traces(const FitContext *x, Family *f, int64_t at) {
     if (!end && last - plan->peak < span / MOST_TRACES) continue;
     last = plan->peak;
     recompute_trace(x->arena, &problem, plan);
-    if (known_trace(f, plan->ntrace, plan->trace)) continue;
-    Trace t = {.n = plan->ntrace, .order = plan->trace};
-    t.time = timeline_run(&f->micro[0]->map, x->arena, t.n, t.order, false);
-    vec_push(x->arena, &f->traces, t);
+    add_trace(x, f, plan->ntrace, plan->trace);
+  }
+}
+
+/* ---- traces of another family ---- */
+
+typedef struct {
+  uint64_t name;
+  int cluster;
+} Named;
+
+static int by_name(const void *a, const void *b) {
+  const Named *x = a, *y = b;
+  if (x->name != y->name) return x->name < y->name ? -1 : 1;
+  return (x->cluster > y->cluster) - (x->cluster < y->cluster);
+}
+
+static Named *sorted_names(const Clusters *c, Arena *a) {
+  Named *list = arena_array(a, Named, c->n + 1);
+  for (int i = 0; i < c->n; i++)
+    list[i] = (Named){hash_text(c->at[i].name ? c->at[i].name : "") + (uint64_t)c->at[i].kind, i};
+  qsort(list, (size_t)c->n, sizeof *list, by_name);
+  return list;
+}
+
+/* Per cluster of `from`: the one of equal name and occurrence, or -1. */
+static int *match_clusters(const Clusters *from, const Clusters *to, Arena *a) {
+  Named *x = sorted_names(from, a), *y = sorted_names(to, a);
+  int *map = arena_array(a, int, from->n + 1);
+  for (int i = 0; i < from->n; i++) map[i] = -1;
+  for (int i = 0, j = 0; i < from->n && j < to->n;) {
+    if (x[i].name == y[j].name) {
+      map[x[i++].cluster] = y[j++].cluster;
+    } else if (x[i].name < y[j].name) {
+      i++;
+    } else {
+      j++;
+    }
+  }
+  return map;
+}
+
+/* Every input of every step was made by an earlier one. */
+static bool can_run(const StorageMap *m, int n, const int *order, bool *made) {
+  for (int s = 0; s < n; s++) {
+    const Cluster *c = &m->clusters->at[order[s]];
+    for (int k = 0; k < c->nin; k++) {
+      int unit = m->place[c->in[k]].unit;
+      if (is_made(&m->unit[unit]) && !made[unit]) return false;
+    }
+    for (int k = 0; k < c->nout; k++) made[m->out[order[s]][k].unit] = true;
+  }
+  return true;
+}
+
+/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like. 0: not possible. */
+static int translate_trace(const Trace *t, int nto, const int *map, const int *back, bool *seen, bool *done, int *out) {
+  int n = 0, at = 0;
+  for (int j = 0; j < nto; j++) {
+    while (back[j] >= 0 && !seen[back[j]] && at < t->n) {
+      int i = t->order[at++];
+      if (!seen[i]) {
+        seen[i] = true;
+        continue;
+      }
+      if (map[i] < 0 || !done[map[i]]) return 0;
+      out[n++] = map[i];
+    }
+    out[n++] = j;
+    done[j] = true;
+  }
+  return n;
+}
+
+void fit_translate(const FitContext *x, const Family *from, Family *to) {
+  if (x->recompute == RC_NONE) return;
+  const Clusters *a = &from->micro[0]->clusters, *b = &to->micro[0]->clusters;
+  int *map = match_clusters(a, b, x->arena), *back = arena_array(x->arena, int, b->n + 1);
+  bool *seen = arena_array(x->arena, bool, a->n + 1), *done = arena_array(x->arena, bool, b->n + 1);
+  bool *made = arena_array(x->arena, bool, to->micro[0]->map.nunits + 1);
+  for (int j = 0; j < b->n; j++) back[j] = -1;
+  for (int i = 0; i < a->n; i++)
+    if (map[i] >= 0) back[map[i]] = i;
+  for (int k = 1; k < from->traces.n; k++) {
+    const Trace *t = &from->traces.at[k];
+    memset(seen, 0, sizeof *seen * (size_t)a->n);
+    memset(done, 0, sizeof *done * (size_t)b->n);
+    memset(made, 0, sizeof *made * (size_t)to->micro[0]->map.nunits);
+    int *order = arena_array(x->arena, int, t->n + b->n + 1);
+    int n = translate_trace(t, b->n, map, back, seen, done, order);
+    if (n > b->n && can_run(&to->micro[0]->map, n, order, made)) add_trace(x, to, n, order);
   }
 }

@@ -207,6 +207,7 @@ TrainGraphs train_graphs(const Job *job, Arena *a, const GraphChoice *c) {
   precision_vars(job);
   optimizer_vars(job);
   if (job->eval.every) metric_var(job->vars, "metric.eval");
+  if (c->eval_only) return (TrainGraphs){.eval = job->eval.every ? eval_graph(job, a, c) : NULL};
   TrainGraphs t = {.micro = micro_graph(job, a, c)};
   if (!t.micro || c->micro_only) return t;
   t.update = optimizer_graph(job, a, c->phase);

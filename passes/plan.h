@@ -73,7 +73,7 @@ typedef struct {
   int phase;          /* index in Job.phases */
   int64_t micro_batch;
   int chunks;         /* of the loss head; 1 = whole */
-  bool micro_only;    /* the other graphs are not wanted */
+  bool micro_only, eval_only; /* the other graphs are not wanted */
 } GraphChoice;
 typedef struct {
   Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" += */
@@ -231,6 +231,11 @@ typedef struct {
   VEC(Remedy) remedies;    /* filled in by the command, which can elaborate again */
 } FitResult;
 FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
+/* The same in two parts, for many budgets: what there is to choose from, and a choice. The pool lives in the arena that it
+ * was made in; plans do not need it. */
+typedef struct FitPool FitPool;
+FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args);
+FitResult fit_within(FitPool *pool, Arena *a, int64_t budget_bytes);
 
 /* check.c: proves the plan from its steps, storages and offsets alone: no two live buffers overlap, every read sees the
  * last write of the value it wants, everything lies inside the arena, peak <= budget. NULL when sound, else a sentence. */

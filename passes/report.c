@@ -243,7 +243,9 @@ static void more_budget_row(const Report *x) {
   int first = 0;
   while (first < r->frontier.n && r->frontier.at[first].step_ns >= ph->step_ns) first++;
   fprintf(x->to, "  %-15s ", "more budget");
-  int last = r->frontier.n - 1, pick[3] = {first, last, last}, n = 0, before = -1;
+  int last = r->frontier.n - 1, n = 0, before = -1;
+  while (last > first && r->frontier.at[last].peak_bytes / 4 > r->budget_bytes) last--; /* of no interest */
+  int pick[3] = {first, last, last};
   double best = first <= last ? tokens_per_second(r, ph->phase, r->frontier.at[last].step_ns) : rate;
   for (int i = last; i >= first; i--)
     if (tokens_per_second(r, ph->phase, r->frontier.at[i].step_ns) >= (rate + best) / 2) pick[1] = i;
@@ -254,7 +256,7 @@ static void more_budget_row(const Report *x) {
     fprintf(x->to, "%s%s %+.1f %%", n++ ? "   " : "", bytes_short(x->arena, c->peak_bytes), gain);
     before = pick[i];
   }
-  fprintf(x->to, "%sbeyond: nothing\n", n ? "   " : "");
+  fprintf(x->to, "%s\n", n ? last < r->frontier.n - 1 ? "" : "   beyond: nothing" : "buys nothing");
 }
 
 void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
