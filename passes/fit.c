@@ -378,12 +378,6 @@ static bool hopeless(Fit *f, int64_t budget) {
   return whole_peak(f, 0) > budget;
 }
 
-static void count_variables(FitResult *r, const Vars *v) {
-  for (int i = 0; i < v->all.n; i++)
-    r->class_bytes[variable_class(v->all.at[i].role)] +=
-        round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
-}
-
 static void fill_pools(Fit *f) {
   PhasePool *pool = arena_array(f->x.arena, PhasePool, f->nphases + 1);
   for (int i = 0; i < f->nphases; i++) {
