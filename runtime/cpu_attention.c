@@ -322,12 +322,14 @@ static void all_heads(const CpuRun *r, const Cmd *c) {
     memset(dbias, 0, sizeof(float) * (size_t)count);
   }
   int64_t pieces = dbias ? a.KV : a.B * a.KV;
-#pragma omp parallel for schedule(static) if (pieces > 1) num_threads(r->threads)
+  if (pieces == 1) omp_set_num_threads(1); /* sgemm alone on one thread, too */
+#pragma omp parallel for schedule(static) num_threads(pieces > 1 ? r->threads : 1)
   for (int64_t i = 0; i < pieces; i++) {
     float *scratch = r->scratch + omp_get_thread_num() * slot;
     if (!dbias) one_head(r, &a, i / a.KV, i % a.KV, scratch, NULL);
     for (int64_t b = 0; dbias && b < a.B; b++) one_head(r, &a, b, i, scratch, dbias);
   }
+  omp_set_num_threads(r->threads);
   if (dbias_floats(&a)) cpu_store(a.dbias->dtype, cpu_at(r, a.dbias), count, dbias);
 }
 

@@ -1,9 +1,10 @@
 /* cpu_gemm.c - matrix products on the CPU: OpenBLAS in f32, over tiles fixed by the shape.
  *
  * A product is cut into tiles of c; each tile is one call of sgemm on one thread, because sgemm with several threads gives
- * other sums than with one. 16-bit operands are converted to f32 scratch first; a c that is not f32, or whose product is
+ * other sums than with one. OpenBLAS takes one inside a parallel region, or when OpenMP is set to one. 16-bit operands are converted to f32 scratch first; a c that is not f32, or whose product is
  * rounded before it is added, is made in scratch and then stored. */
 #include <cblas.h>
+#include <omp.h>
 
 #include "cpu_parts.h"
 
@@ -126,6 +127,12 @@ void cpu_gemm(const CpuRun *r, const Cmd *c) {
   if (s.c) made = free;
   Tiles tiles = tiles_of(g);
   int64_t n = tiles.nrows * tiles.ncols * g->batch;
-#pragma omp parallel for schedule(dynamic) if (n > 1)
+  if (n == 1) {
+    omp_set_num_threads(1);
+    one_tile(r, c, &o, made, &tiles, 0);
+    omp_set_num_threads(r->threads);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic) num_threads(r->threads)
   for (int64_t i = 0; i < n; i++) one_tile(r, c, &o, made, &tiles, i);
 }

@@ -1,10 +1,10 @@
-/* replay.c - a program on its device: opening, running, tensors by name. See replay.h. */
+/* replay.c - choice of the device, and whole tensors to and from it: see replay.h. */
 #include "replay.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include "convert.h"
 
-extern const DeviceApi device_cuda; /* cuda_device.c */
+#include "convert.h"
 
 const DeviceApi *device_for(const Program *p, Fail *f) {
   (void)f;
@@ -13,52 +13,55 @@ const DeviceApi *device_for(const Program *p, Fail *f) {
 
 bool replay_open(Replay *r, const Program *p, const DeviceOptions *o, Fail *f) {
   *r = (Replay){.program = p, .api = device_for(p, f)};
-  r->device = r->api ? r->api->open(p, o, f) : NULL;
+  if (!r->api) return false;
+  r->device = r->api->open(p, o, f);
   return r->device != NULL;
 }
 
 void replay_close(Replay *r) {
-  if (r->api) r->api->close(r->device);
-  *r = (Replay){0};
+  if (r->device) r->api->close(r->device);
+  r->device = NULL;
 }
 
 bool replay_run(Replay *r, int program, Fail *f) { return r->api->run(r->device, program, f); }
 
-/* Whole tensors whose storage has gaps go through a copy of their extent, gaps included. */
-bool replay_read(Replay *r, const Tensor *t, void *packed, Fail *f) {
-  int64_t extent = tensor_extent(t) * dtype_bytes(t->dtype);
-  if (tensor_contiguous(t)) return r->api->read(r->device, t->offset, packed, extent, f);
-  void *copy = malloc((size_t)extent);
-  if (!copy) return fail_set(f, EXIT_DEVICE, "no host memory for a copy of %lld bytes", (long long)extent);
-  bool ok = r->api->read(r->device, t->offset, copy, extent, f);
-  if (ok) tensor_pack(t, copy, packed);
-  free(copy);
+/* A tensor with gaps goes through a copy of all the memory that it spans. */
+static bool spread(Replay *r, const Tensor *t, const void *from, void *to, Fail *f) {
+  int64_t bytes = tensor_extent(t) * dtype_bytes(t->dtype);
+  char *span = malloc((size_t)bytes);
+  if (!span) return fail_set(f, EXIT_DEVICE, "no memory for a tensor of %lld bytes", (long long)bytes);
+  bool ok = r->api->read(r->device, t->offset, span, bytes, f);
+  if (ok && to) tensor_pack(t, span, to);
+  if (ok && from) {
+    tensor_unpack(t, span, from);
+    ok = r->api->write(r->device, t->offset, span, bytes, f);
+  }
+  free(span);
   return ok;
+}
+
+bool replay_read(Replay *r, const Tensor *t, void *packed, Fail *f) {
+  if (!r->api->wait(r->device, f)) return false;
+  if (!tensor_contiguous(t)) return spread(r, t, NULL, packed, f);
+  return r->api->read(r->device, t->offset, packed, tensor_count(t) * dtype_bytes(t->dtype), f);
 }
 
 bool replay_write(Replay *r, const Tensor *t, const void *packed, Fail *f) {
-  int64_t extent = tensor_extent(t) * dtype_bytes(t->dtype);
-  if (tensor_contiguous(t)) return r->api->write(r->device, t->offset, packed, extent, f);
-  void *copy = malloc((size_t)extent);
-  if (!copy) return fail_set(f, EXIT_DEVICE, "no host memory for a copy of %lld bytes", (long long)extent);
-  bool ok = r->api->read(r->device, t->offset, copy, extent, f);
-  if (ok) tensor_unpack(t, copy, packed);
-  ok = ok && r->api->write(r->device, t->offset, copy, extent, f);
-  free(copy);
-  return ok;
+  if (!tensor_contiguous(t)) return r->api->wait(r->device, f) && spread(r, t, packed, NULL, f);
+  return r->api->write(r->device, t->offset, packed, tensor_count(t) * dtype_bytes(t->dtype), f);
 }
 
 const Tensor *program_input(const Program *p, int program, const char *name) {
-  const ProgramCode *c = &p->programs[program];
-  for (int i = 0; i < c->ninputs; i++)
-    if (!strcmp(c->inputs[i].name, name)) return &c->inputs[i].at;
+  const ProgramCode *code = &p->programs[program];
+  for (int i = 0; i < code->ninputs; i++)
+    if (!strcmp(code->inputs[i].name, name)) return &code->inputs[i].at;
   return NULL;
 }
 
 const Tensor *program_result(const Program *p, int program, const char *name) {
-  const ProgramCode *c = &p->programs[program];
-  for (int i = 0; i < c->nresults; i++)
-    if (!strcmp(c->results[i].name, name)) return &c->results[i].at;
+  const ProgramCode *code = &p->programs[program];
+  for (int i = 0; i < code->nresults; i++)
+    if (!strcmp(code->results[i].name, name)) return &code->results[i].at;
   return NULL;
 }
 

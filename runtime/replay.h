@@ -30,7 +30,7 @@ typedef struct {
   void (*close)(Device *d); /* NULL is fine */
 } DeviceApi;
 
-extern const DeviceApi device_cpu;
+extern const DeviceApi device_cpu, device_cuda;
 /* The back end a program was compiled for; NULL with the failure set when this build has none. */
 const DeviceApi *device_for(const Program *p, Fail *f);
 

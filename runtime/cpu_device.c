@@ -1,0 +1,268 @@
+/* cpu_device.c - the CPU as a device: executes a program's commands in order, at the plan's offsets.
+ *
+ * The arena is one mapping of whole pages. Emitted kernels are a shared object: an image of the program that was compiled
+ * for this CPU, or the source compiled here. f32 scratch of emulated products lies outside the arena, is allocated once,
+ * and is as large as the largest command needs. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cpu_cc.h"
+#include "cpu_parts.h"
+#include "replay.h"
+
+enum { PAGE = 4096 };
+typedef void CpuKernel(void *const *arg);
+
+struct Device {
+  Arena *memory;
+  const Program *p;
+  bool poison;
+  int threads;
+  char *arena;
+  int64_t arena_size;
+  float *scratch;
+  void *library;
+  CpuKernel **kernels;
+  void ***args; /* per program: the pointers of all its kernel commands, one after another */
+  int **first;  /* per program and command: index of its first pointer */
+};
+
+/* ---- kernels ---- */
+
+static const void *fitting_image(const Program *p, size_t *size) {
+  for (int i = 0; i < p->nimages; i++)
+    if (!strcmp(p->images[i].arch, cpu_arch())) {
+      *size = p->images[i].size;
+      return p->images[i].data;
+    }
+  return NULL;
+}
+
+/* dlopen wants a path: an anonymous file has one while it is open. */
+static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
+  int fd = memfd_create("mtc-kernels", MFD_CLOEXEC);
+  if (fd < 0) return fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
+  const char *at = image;
+  while (size) {
+    ssize_t n = write(fd, at, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
+      close(fd);
+      return false;
+    }
+    at += n;
+    size -= (size_t)n;
+  }
+  d->library = dlopen(arena_printf(d->memory, "/proc/self/fd/%d", fd), RTLD_NOW | RTLD_LOCAL);
+  close(fd);
+  if (!d->library) return fail_set(f, EXIT_DEVICE, "the compiled kernels do not load: %s", dlerror());
+  return true;
+}
+
+static bool open_kernels(Device *d, Fail *f) {
+  const Program *p = d->p;
+  if (!p->nkernels) return true;
+  size_t size;
+  const void *image = fitting_image(p, &size);
+  if (!image && !p->kernel_source)
+    return fail_set(f, EXIT_DEVICE, "%s has no kernels for this CPU (%s) and no source of them",
+                    p->source ? p->source : "the program", cpu_arch());
+  if (!image && !cpu_compile(d->memory, p->kernel_source, &image, &size, NULL, f)) return false;
+  if (!load_image(d, image, size, f)) return false;
+  d->kernels = arena_array(d->memory, CpuKernel *, p->nkernels);
+  for (int i = 0; i < p->nkernels; i++) {
+    d->kernels[i] = (CpuKernel *)dlsym(d->library, p->kernel_names[i]);
+    if (!d->kernels[i])
+      return fail_set(f, EXIT_DEVICE, "the compiled kernels lack `%s`", p->kernel_names[i]);
+  }
+  return true;
+}
+
+/* ---- arena, pointers, scratch ---- */
+
+static bool open_arena(Device *d, Fail *f) {
+  d->arena_size = round_up(d->p->arena_bytes > 0 ? d->p->arena_bytes : 1, PAGE);
+  void *at = mmap(NULL, (size_t)d->arena_size, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (at == MAP_FAILED)
+    return fail_set(f, EXIT_DEVICE, "cannot get %lld bytes of memory for the arena: %s; plan for less with --vram",
+                    (long long)d->arena_size, strerror(errno));
+  d->arena = at;
+  for (int i = 0; i < d->p->nconstants; i++)
+    memcpy(d->arena + d->p->constants[i].offset, d->p->constants[i].data, d->p->constants[i].bytes);
+  return true;
+}
+
+static void open_pointers(Device *d) {
+  const Program *p = d->p;
+  d->args = arena_array(d->memory, void **, p->nprograms + 1);
+  d->first = arena_array(d->memory, int *, p->nprograms + 1);
+  for (int i = 0; i < p->nprograms; i++) {
+    const ProgramCode *code = &p->programs[i];
+    int n = 0;
+    d->first[i] = arena_array(d->memory, int, code->ncmds + 1);
+    for (int c = 0; c < code->ncmds; c++) {
+      d->first[i][c] = n;
+      n += code->cmds[c].ntensors + 1;
+    }
+    d->args[i] = arena_array(d->memory, void *, n + 1);
+    for (int c = 0; c < code->ncmds; c++) {
+      const Cmd *cmd = &code->cmds[c];
+      void **to = d->args[i] + d->first[i][c];
+      for (int t = 0; t < cmd->ntensors; t++) *to++ = d->arena + cmd->tensors[t].offset;
+      *to = d->arena + cmd->workspace_offset;
+    }
+  }
+}
+
+static int64_t scratch_of(const Cmd *c, int threads) {
+  switch (c->kind) {
+    case CMD_GEMM: return cpu_gemm_scratch(c, threads);
+    case CMD_ATTENTION:
+    case CMD_ATTENTION_BWD: return cpu_attention_scratch(c, threads);
+    case CMD_SCATTER: return cpu_scatter_scratch(c, threads);
+    default: return 0;
+  }
+}
+
+static bool open_scratch(Device *d, Fail *f) {
+  int64_t floats = 16;
+  for (int i = 0; i < d->p->nprograms; i++)
+    for (int c = 0; c < d->p->programs[i].ncmds; c++) {
+      int64_t n = scratch_of(&d->p->programs[i].cmds[c], d->threads);
+      if (n > floats) floats = n;
+    }
+  d->scratch = aligned_alloc(64, (size_t)round_up(floats * (int64_t)sizeof(float), 64));
+  if (d->scratch) return true;
+  return fail_set(f, EXIT_DEVICE, "cannot get %lld bytes of scratch memory", (long long)floats * 4);
+}
+
+static void cpu_close(Device *d) {
+  if (!d) return;
+  if (d->arena) munmap(d->arena, (size_t)d->arena_size);
+  free(d->scratch);
+  if (d->library) dlclose(d->library);
+  arena_free(d->memory);
+}
+
+static Device *cpu_open(const Program *p, const DeviceOptions *o, Fail *f) {
+  Arena *a = arena_new();
+  Device *d = arena_new_of(a, Device);
+  d->memory = a;
+  d->p = p;
+  d->poison = o->poison;
+  d->threads = o->threads > 0               ? o->threads
+               : getenv("OMP_NUM_THREADS") ? omp_get_max_threads()
+                                           : omp_get_num_procs();
+  if (open_arena(d, f) && open_scratch(d, f) && open_kernels(d, f)) {
+    open_pointers(d);
+    return d;
+  }
+  cpu_close(d);
+  return NULL;
+}
+
+/* ---- running ---- */
+
+static int64_t extent_bytes(const Tensor *t) {
+  int64_t last = 0;
+  for (int k = 0; k < t->rank; k++) last += (t->dim[k] - 1) * t->stride[k];
+  return (last + 1) * dtype_bytes(t->dtype);
+}
+
+static int by_offset(const void *a, const void *b) {
+  int64_t x = (*(const Tensor *const *)a)->offset, y = (*(const Tensor *const *)b)->offset;
+  return (x > y) - (x < y);
+}
+
+/* Everything transient but the inputs, which the host has just written. */
+static void poison_start(const Device *d, const ProgramCode *code) {
+  Arena *a = arena_new();
+  const Tensor **in = arena_array(a, const Tensor *, code->ninputs + 1);
+  for (int i = 0; i < code->ninputs; i++) in[i] = &code->inputs[i].at;
+  qsort(in, (size_t)code->ninputs, sizeof *in, by_offset);
+  int64_t at = d->p->persistent_bytes;
+  for (int i = 0; i < code->ninputs; i++) {
+    if (in[i]->offset > at) memset(d->arena + at, 0xff, (size_t)(in[i]->offset - at));
+    int64_t end = in[i]->offset + extent_bytes(in[i]);
+    if (end > at) at = end;
+  }
+  if (d->p->arena_bytes > at) memset(d->arena + at, 0xff, (size_t)(d->p->arena_bytes - at));
+  arena_free(a);
+}
+
+static void fill_zero(const CpuRun *r, const Tensor *t) {
+  memset(cpu_at(r, t), 0, (size_t)extent_bytes(t));
+}
+
+static bool cpu_run(Device *d, int program, Fail *f) {
+  (void)f;
+  const ProgramCode *code = &d->p->programs[program];
+  CpuRun r = {.arena = d->arena, .scratch = d->scratch, .threads = d->threads};
+  omp_set_num_threads(d->threads);
+  if (d->poison) poison_start(d, code);
+  int death = 0;
+  for (int i = 0; i < code->ncmds; i++) {
+    const Cmd *c = &code->cmds[i];
+    switch (c->kind) {
+      case CMD_KERNEL: d->kernels[c->kernel](d->args[program] + d->first[program][i]); break;
+      case CMD_GEMM: cpu_gemm(&r, c); break;
+      case CMD_ATTENTION: cpu_attention(&r, c); break;
+      case CMD_ATTENTION_BWD: cpu_attention_bwd(&r, c); break;
+      case CMD_SCATTER: cpu_scatter(&r, c); break;
+      case CMD_FILL: fill_zero(&r, &c->tensors[0]); break;
+    }
+    for (; d->poison && death < code->ndeaths && code->deaths[death].cmd == i; death++)
+      memset(d->arena + code->deaths[death].offset, 0xff, (size_t)code->deaths[death].bytes);
+  }
+  return true;
+}
+
+static bool cpu_wait(Device *d, Fail *f) {
+  (void)d;
+  (void)f;
+  return true;
+}
+
+static bool cpu_read(Device *d, int64_t offset, void *to, int64_t bytes, Fail *f) {
+  (void)f;
+  memcpy(to, d->arena + offset, (size_t)bytes);
+  return true;
+}
+
+static bool cpu_write(Device *d, int64_t offset, const void *from, int64_t bytes, Fail *f) {
+  (void)f;
+  memcpy(d->arena + offset, from, (size_t)bytes);
+  return true;
+}
+
+static void *cpu_host(Device *d) { return d->arena; }
+
+/* Pages of the arena that are in memory. */
+static int64_t cpu_measured(Device *d) {
+  size_t pages = (size_t)(d->arena_size / PAGE);
+  unsigned char *in = malloc(pages);
+  int64_t bytes = 0;
+  if (in && !mincore(d->arena, (size_t)d->arena_size, in))
+    for (size_t i = 0; i < pages; i++) bytes += in[i] & 1 ? PAGE : 0;
+  free(in);
+  return bytes;
+}
+
+const DeviceApi device_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .run = cpu_run,
+    .wait = cpu_wait,
+    .read = cpu_read,
+    .write = cpu_write,
+    .host = cpu_host,
+    .measured = cpu_measured,
+    .close = cpu_close,
+};
