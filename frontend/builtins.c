@@ -1,12 +1,13 @@
-/* builtins.c - the table of builtins.def made usable: signatures are parsed once, calls are matched with them and
- * arguments checked against their kinds before an operation runs. */
+/* builtins.c - the table of builtins.def made usable: signatures are parsed once, calls are matched
+ * with them and arguments checked against their kinds before an operation runs. */
 #include "builtins.h"
 #include <stdlib.h>
 #include <string.h>
 
 static Builtin table[] = {
-#define BUILTIN(name, signature, kinds, where, run, doc) \
-  {#name, signature, kinds, doc, BUILTIN_##where, BUILTIN_##where == BUILTIN_INIT, run, 0, {0}, {{0}}, {0}},
+#define BUILTIN(name, signature, kinds, where, run, doc)                                \
+  {#name, signature, kinds, doc, BUILTIN_##where, BUILTIN_##where == BUILTIN_INIT, run, \
+   0,     {0},       {{0}}, {0}},
 #include "builtins.def"
 };
 
@@ -45,7 +46,9 @@ static void prepare(void) {
   for (int i = 0; i < COUNT_OF(table); i++) parse_signature(&table[i]);
 }
 
-int builtin_count(void) { return COUNT_OF(table); }
+int builtin_count(void) {
+  return COUNT_OF(table);
+}
 
 const Builtin *builtin_at(int i) {
   prepare();
@@ -63,19 +66,32 @@ const Builtin *builtin_find(const char *interned) {
 
 static const char *kind_text(char kind) {
   switch (kind) {
-    case 'f': return "a float tensor";
-    case 'i': return "an i32 tensor";
-    case 't': return "a tensor";
-    case 'o': return "a tensor or `none`";
-    case 'v': return "a tensor or a number";
-    case 'V': return "a tensor, a number or `none`";
-    case 'n': return "a number";
-    case 'N': return "a number or `none`";
-    case 'd': return "a whole number";
-    case 'D': return "a whole number or `none`";
-    case 'b': return "`true` or `false`";
-    case 's': return "a text";
-    default: return "an axis or a tuple of axes";
+    case 'f':
+      return "a float tensor";
+    case 'i':
+      return "an i32 tensor";
+    case 't':
+      return "a tensor";
+    case 'o':
+      return "a tensor or `none`";
+    case 'v':
+      return "a tensor or a number";
+    case 'V':
+      return "a tensor, a number or `none`";
+    case 'n':
+      return "a number";
+    case 'N':
+      return "a number or `none`";
+    case 'd':
+      return "a whole number";
+    case 'D':
+      return "a whole number or `none`";
+    case 'b':
+      return "`true` or `false`";
+    case 's':
+      return "a text";
+    default:
+      return "an axis or a tuple of axes";
   }
 }
 
@@ -89,20 +105,34 @@ static bool is_axes(const Val *v) {
 static bool kind_fits(const Elab *e, char kind, const Val *v) {
   bool tensor = v->kind == V_TENSOR;
   switch (kind) {
-    case 'f': return tensor && dtype_is_float(tval(e, v)->dtype);
-    case 'i': return tensor && tval(e, v)->dtype == DT_I32;
-    case 't': return tensor;
-    case 'o': return tensor || v->kind == V_NONE;
-    case 'v': return tensor || val_is_number(v);
-    case 'V': return tensor || val_is_number(v) || v->kind == V_NONE;
-    case 'n': return val_is_number(v);
-    case 'N': return val_is_number(v) || v->kind == V_NONE;
-    case 'd': return v->kind == V_INT;
-    case 'D': return v->kind == V_INT || v->kind == V_NONE;
-    case 'b': return v->kind == V_BOOL;
-    case 's': return v->kind == V_STR;
-    case 'a': return is_axes(v);
-    default: return true;
+    case 'f':
+      return tensor && dtype_is_float(tval(e, v)->dtype);
+    case 'i':
+      return tensor && tval(e, v)->dtype == DT_I32;
+    case 't':
+      return tensor;
+    case 'o':
+      return tensor || v->kind == V_NONE;
+    case 'v':
+      return tensor || val_is_number(v);
+    case 'V':
+      return tensor || val_is_number(v) || v->kind == V_NONE;
+    case 'n':
+      return val_is_number(v);
+    case 'N':
+      return val_is_number(v) || v->kind == V_NONE;
+    case 'd':
+      return v->kind == V_INT;
+    case 'D':
+      return v->kind == V_INT || v->kind == V_NONE;
+    case 'b':
+      return v->kind == V_BOOL;
+    case 's':
+      return v->kind == V_STR;
+    case 'a':
+      return is_axes(v);
+    default:
+      return true;
   }
 }
 
@@ -131,8 +161,12 @@ static bool check_kinds(Elab *e, const BuiltinCall *c) {
 static bool bind_args(Elab *e, const Scope *s, BuiltinCall *c) {
   const Builtin *op = c->op;
   int slot[BUILTIN_ARGS];
-  Callee callee = {.what = "", .decl = NO_LOC, .n = op->n, .names = op->arg,
-                   .required = op->required, .unknown = E_ARGUMENT};
+  Callee callee = {.what = "",
+                   .decl = NO_LOC,
+                   .n = op->n,
+                   .names = op->arg,
+                   .required = op->required,
+                   .unknown = E_ARGUMENT};
   callee.what = arena_printf(elab_arena(e), "`%s`", op->name);
   callee.signature = signature_text(e, op);
   if (!match_args(e, c->x, &callee, slot)) return false;
@@ -162,7 +196,8 @@ Val builtin_call(Elab *e, const Scope *s, const Expr *x, const Builtin *op) {
   int before = e->d->errors, said = e->d->all.n;
   if (e->b) e->b->g->here.loc = caret(x);
   Val v = op->run(e, &c);
-  if (e->d->errors > before) { /* a message of the graph library does not know where in the model it is */
+  if (e->d->errors >
+      before) { /* a message of the graph library does not know where in the model it is */
     Diag *d = e->d->all.at[said];
     if (!d->notes.n || !str_starts(d->notes.at[0], "in ")) say_where(e, d);
     return VAL_ERR;
@@ -208,7 +243,8 @@ bool builtin_range(Elab *e, const BuiltinCall *c, int i, double lo, double hi) {
   double f = c->arg[i].f;
   if (f >= lo && f <= hi) return true;
   elab_error(e, E_VALUE, c->expr[i] ? c->expr[i]->loc : caret(c->x),
-             "`%s` of `%s` must be between %g and %g, not %g", c->op->arg[i], c->op->name, lo, hi, f);
+             "`%s` of `%s` must be between %g and %g, not %g", c->op->arg[i], c->op->name, lo, hi,
+             f);
   return false;
 }
 

@@ -1,4 +1,5 @@
-/* builtins.h - operations in call position: their table, how their arguments are bound, their help. */
+/* builtins.h - operations in call position: their table, how their arguments are bound, their help.
+ */
 #ifndef MTC_BUILTINS_H
 #define MTC_BUILTINS_H
 #include "elab.h"

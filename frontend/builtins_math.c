@@ -5,16 +5,18 @@
 
 /* ---- one operand ---- */
 
-static double rsqrt(double x) { return 1 / sqrt(x); }
+static double rsqrt(double x) {
+  return 1 / sqrt(x);
+}
 
 static const struct {
   const char *name;
   Op op;
   double (*number)(double);
 } unary[] = {
-    {"tanh", OP_TANH, tanh},   {"exp", OP_EXP, exp}, {"log", OP_LOG, log},
-    {"sqrt", OP_SQRT, sqrt},   {"rsqrt", OP_RSQRT, rsqrt}, {"abs", OP_ABS, fabs},
-    {"sin", OP_SIN, sin},      {"cos", OP_COS, cos}, {"erf", OP_ERF, erf},
+    {"tanh", OP_TANH, tanh},    {"exp", OP_EXP, exp},       {"log", OP_LOG, log},
+    {"sqrt", OP_SQRT, sqrt},    {"rsqrt", OP_RSQRT, rsqrt}, {"abs", OP_ABS, fabs},
+    {"sin", OP_SIN, sin},       {"cos", OP_COS, cos},       {"erf", OP_ERF, erf},
     {"floor", OP_FLOOR, floor},
 };
 
@@ -66,8 +68,8 @@ static bool agree(Elab *e, const BuiltinCall *c, Val *a, Val *b) {
   int axis;
   const Shape s = tshape(e, a), t = tshape(e, b);
   if (shapes_broadcast(&s, &t, &axis)) return true;
-  builtin_error(e, c, E_BROADCAST, "shapes of `%s` differ: %s and %s", c->op->name,
-                say_shape(e, a), say_shape(e, b));
+  builtin_error(e, c, E_BROADCAST, "shapes of `%s` differ: %s and %s", c->op->name, say_shape(e, a),
+                say_shape(e, b));
   return false;
 }
 
@@ -133,8 +135,12 @@ static Val extreme(Elab *e, const BuiltinCall *c, bool largest) {
   return val_tensor(v);
 }
 
-Val bi_max(Elab *e, const BuiltinCall *c) { return extreme(e, c, true); }
-Val bi_min(Elab *e, const BuiltinCall *c) { return extreme(e, c, false); }
+Val bi_max(Elab *e, const BuiltinCall *c) {
+  return extreme(e, c, true);
+}
+Val bi_min(Elab *e, const BuiltinCall *c) {
+  return extreme(e, c, false);
+}
 
 /* Counting what is true: bool as f32. */
 static ValueId countable(Elab *e, const Val *x) {

@@ -1,5 +1,5 @@
-/* builtins_nn.c - norms, activations, attention, dropout, losses, convolution: operand checks here, definitions over
- * primitives in ir/compose.c or, where only these models need them, below. */
+/* builtins_nn.c - norms, activations, attention, dropout, losses, convolution: operand checks here,
+ * definitions over primitives in ir/compose.c or, where only these models need them, below. */
 #include <math.h>
 #include <string.h>
 #include "builtins.h"
@@ -49,8 +49,8 @@ static int64_t last_dim(Elab *e, const Val *x) {
 
 Val bi_layernorm(Elab *e, const BuiltinCall *c) {
   int64_t d = last_dim(e, &c->arg[0]);
-  if (!is_vector(e, c, 1, d, "the last axis of x") || !is_vector(e, c, 2, d, "the last axis of x") ||
-      !builtin_range(e, c, 3, 0, 1))
+  if (!is_vector(e, c, 1, d, "the last axis of x") ||
+      !is_vector(e, c, 2, d, "the last axis of x") || !builtin_range(e, c, 3, 0, 1))
     return VAL_ERR;
   const Val *x = &c->arg[0];
   return like(e, c_layernorm(e->b->g, x->v, c->arg[1].v, c->arg[2].v, c->arg[3].f), x);
@@ -92,8 +92,8 @@ Val bi_batchnorm(Elab *e, const BuiltinCall *c) {
   Graph *g = e->b->g;
   ValueId x = c->arg[0].v;
   const Shape s = val(g, x)->shape;
-  if (!is_vector(e, c, 1, s.dim[1], "axis C of x") || !is_vector(e, c, 2, s.dim[1], "axis C of x") ||
-      !builtin_range(e, c, 3, 0, 1))
+  if (!is_vector(e, c, 1, s.dim[1], "axis C of x") ||
+      !is_vector(e, c, 2, s.dim[1], "axis C of x") || !builtin_range(e, c, 3, 0, 1))
     return VAL_ERR;
   static const int64_t axes[] = {0, 2, 3};
   double n = (double)(s.dim[0] * s.dim[2] * s.dim[3]);
@@ -128,8 +128,8 @@ Val bi_softmax(Elab *e, const BuiltinCall *c) {
 Val bi_gelu(Elab *e, const BuiltinCall *c) {
   bool tanh_form = !strcmp(c->arg[1].s, "tanh");
   if (!tanh_form && strcmp(c->arg[1].s, "none")) {
-    elab_error(e, E_VALUE, c->expr[1]->loc, "`approx` of `gelu` is \"none\" or \"tanh\", not \"%s\"",
-               c->arg[1].s);
+    elab_error(e, E_VALUE, c->expr[1]->loc,
+               "`approx` of `gelu` is \"none\" or \"tanh\", not \"%s\"", c->arg[1].s);
     return VAL_ERR;
   }
   return like(e, c_gelu(e->b->g, c->arg[0].v, tanh_form), &c->arg[0]);
@@ -174,7 +174,8 @@ static bool attention_fits(Elab *e, const BuiltinCall *c) {
     if (wrong)
       builtin_error(e, c, E_SHAPE, "`attention`: %s", wrong);
     else
-      builtin_error(e, c, E_SHAPE, "`attention`: %lld query heads cannot share %lld heads of k and v",
+      builtin_error(e, c, E_SHAPE,
+                    "`attention`: %lld query heads cannot share %lld heads of k and v",
                     (long long)q.dim[2], (long long)k.dim[2]);
     return false;
   }
@@ -202,8 +203,15 @@ static bool attention_fits(Elab *e, const BuiltinCall *c) {
 Val bi_attention(Elab *e, const BuiltinCall *c) {
   if (!attention_fits(e, c)) return VAL_ERR;
   Graph *g = e->b->g;
-  AttentionArgs a = {.q = c->arg[0].v, .k = c->arg[1].v, .v = c->arg[2].v, .mask = -1, .bias = -1,
-                     .causal = c->arg[3].i != 0, .seed = -1, .step = -1, .sample0 = -1};
+  AttentionArgs a = {.q = c->arg[0].v,
+                     .k = c->arg[1].v,
+                     .v = c->arg[2].v,
+                     .mask = -1,
+                     .bias = -1,
+                     .causal = c->arg[3].i != 0,
+                     .seed = -1,
+                     .step = -1,
+                     .sample0 = -1};
   if (c->arg[4].kind == V_TENSOR) a.mask = c->arg[4].v;
   if (c->arg[5].kind == V_TENSOR) a.bias = c->arg[5].v;
   a.scale = c->arg[6].kind == V_NONE ? 1 / sqrt((double)last_dim(e, &c->arg[0])) : c->arg[6].f;
@@ -283,14 +291,16 @@ static int64_t windows(int64_t size, int64_t k, int64_t stride, int64_t pad) {
 static bool window_fits(Elab *e, const BuiltinCall *c, int64_t k, int64_t stride, int64_t pad) {
   const Shape *s = &tval(e, &c->arg[0])->shape;
   if (k < 1 || stride < 1 || pad < 0 || pad > (1 << 20) || k > (1 << 20) || stride > (1 << 20)) {
-    elab_error(e, E_VALUE, caret(c->x), "`%s` takes kernel and stride of at least 1 and pad of at "
-                                        "least 0", c->op->name);
+    elab_error(e, E_VALUE, caret(c->x),
+               "`%s` takes kernel and stride of at least 1 and pad of at "
+               "least 0",
+               c->op->name);
     return false;
   }
   for (int axis = 2; axis < 4; axis++) {
     if (windows(s->dim[axis], k, stride, pad)) continue;
-    builtin_error(e, c, E_SHAPE, "a window of %lld does not fit in axis %d of %s", (long long)k, axis,
-                  say_shape(e, &c->arg[0]));
+    builtin_error(e, c, E_SHAPE, "a window of %lld does not fit in axis %d of %s", (long long)k,
+                  axis, say_shape(e, &c->arg[0]));
     return false;
   }
   return true;

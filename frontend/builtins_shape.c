@@ -43,8 +43,8 @@ static int part_sizes(Elab *e, const BuiltinCall *c, int64_t whole, int64_t **si
     return (int)p->i;
   }
   if (p->kind == V_INT) {
-    Diag *d = builtin_error(e, c, E_SHAPE, "`split` of %lld into %lld equal parts", (long long)whole,
-                            (long long)p->i);
+    Diag *d = builtin_error(e, c, E_SHAPE, "`split` of %lld into %lld equal parts",
+                            (long long)whole, (long long)p->i);
     diag_help(e->d, d, "a tuple gives the sizes: `split(x, (a, b))`");
     return -1;
   }

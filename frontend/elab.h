@@ -1,10 +1,12 @@
-/* elab.h - internal to the elaborator (elab*.c, builtins*.c, settings.c, job*.c, weights.c); nobody else includes it.
+/* elab.h - internal to the elaborator (elab*.c, builtins*.c, settings.c, job*.c, weights.c); nobody
+ * else includes it.
  *
  * Input: the trees of the parser. Output: a Job (job.h) and, on demand, typed graphs.
- * A model is instantiated once: every layer becomes an Inst with its path, its static values and its variables. Graphs
- * are then built by walking the functions' trees over those instances. One evaluator serves both: an expression
- * is a static value (number, text, layer, ..) or, while a graph is built (Elab.b is set), a tensor. A value of kind
- * V_ERR stands for a mistake that was reported: whatever uses it stays silent, so that one mistake gives one message. */
+ * A model is instantiated once: every layer becomes an Inst with its path, its static values and
+ * its variables. Graphs are then built by walking the functions' trees over those instances. One
+ * evaluator serves both: an expression is a static value (number, text, layer, ..) or, while a
+ * graph is built (Elab.b is set), a tensor. A value of kind V_ERR stands for a mistake that was
+ * reported: whatever uses it stays silent, so that one mistake gives one message. */
 #ifndef MTC_ELAB_H
 #define MTC_ELAB_H
 #include "job.h"
@@ -22,9 +24,9 @@ typedef enum {
   V_BOOL,
   V_STR,
   V_DTYPE,
-  V_TUPLE,  /* items */
-  V_INIT,   /* how a parameter starts */
-  V_VAR,    /* a parameter or state: read when it is named in a function */
+  V_TUPLE, /* items */
+  V_INIT,  /* how a parameter starts */
+  V_VAR,   /* a parameter or state: read when it is named in a function */
   V_TENSOR,
   V_LAYER,  /* inst */
   V_LAYERS, /* items, each V_LAYER */
@@ -51,14 +53,16 @@ struct Val {
   bool init_by_fan; /* INIT: init.b is still to be divided by the root of the fan-in */
 };
 
-#define VAL_ERR ((Val){.kind = V_ERR})
+#define VAL_ERR  ((Val){.kind = V_ERR})
 #define VAL_NONE ((Val){.kind = V_NONE})
 Val val_int(int64_t i, const char *name);
 Val val_num(double f);
 Val val_bool(bool b);
 Val val_str(const char *s);
 Val val_tensor(ValueId v); /* V_ERR for a negative id */
-static inline bool val_is_number(const Val *v) { return v->kind == V_INT || v->kind == V_NUM; }
+static inline bool val_is_number(const Val *v) {
+  return v->kind == V_INT || v->kind == V_NUM;
+}
 
 typedef struct {
   const char *name;
@@ -86,14 +90,14 @@ struct Unit {
 
 struct Inst {
   const Unit *unit;
-  const Item *item;  /* block or model */
-  const char *path;  /* "h.0.attn"; "" for the model */
-  const char *prefix; /* where its own variables live: path, or path + block name beside a wrapped layer */
-  Scope scope;       /* formals, lets, params, states, layers, functions */
-  Loc decl;          /* of the layer's declaration */
-  const Inst *wraps; /* a layer given to a `: layer` formal */
+  const Item *item;   /* block or model */
+  const char *path;   /* "h.0.attn"; "" for the model */
+  const char *prefix; /* of its own variables: path, or below it beside a wrapped layer */
+  Scope scope;        /* formals, lets, params, states, layers, functions */
+  Loc decl;           /* of the layer's declaration */
+  const Inst *wraps;  /* a layer given to a `: layer` formal */
   const Inst *up;
-  bool element;      /* of a layer array */
+  bool element; /* of a layer array */
 };
 
 /* The graph under construction. */
@@ -102,24 +106,23 @@ typedef struct Frame {
   const Inst *inst; /* NULL in functions of a file */
   const Unit *unit;
   const Fn *fn;
-  Loc call;         /* where it was called */
+  Loc call; /* where it was called */
   Scope scope;
   bool returned;
   Val result;
-  const Expr *result_expr;
-  ValueId lead;     /* value whose leading axes `..` stood for, -1 none */
+  ValueId lead; /* value whose leading axes `..` stood for, -1 none */
   int lead_axes;
 } Frame;
 
 typedef struct {
   Graph *g;
   bool training;
-  bool in_element;  /* inside an element of a layer array */
-  int mark;         /* nodes when here.layer began */
-  VEC(ValueId) weighted;   /* results of cross_entropy */
-  VEC(ValueId) targets;    /* its targets .. */
-  VEC(int64_t) ignore;     /* .. and what does not count among them */
-  bool batch_stats; /* batchnorm in training */
+  bool in_element;       /* inside an element of a layer array */
+  int mark;              /* nodes when here.layer began */
+  VEC(ValueId) weighted; /* results of cross_entropy */
+  VEC(ValueId) targets;  /* its targets .. */
+  VEC(int64_t) ignore;   /* .. and what does not count among them */
+  bool batch_stats;      /* batchnorm in training */
 } Build;
 
 typedef struct {
@@ -156,16 +159,16 @@ struct Elab {
   Loc not_yet_loc;
   const char *target_input; /* of job_target_input */
   int64_t target_ignore;
-  bool no_train;            /* the file has no `train` */
-  Scope *settings;          /* of job_scope */
-  const char *seq_dim;      /* the dim that makes tokens of samples, or NULL */
-  Loc loss_scale;           /* of precision's loss_scale, when given */
-  const Item *weights_of;   /* the `weights` section in force .. */
-  const Unit *weights_unit; /* .. and its file */
+  bool no_train;       /* the file has no `train` */
+  Scope *settings;     /* of job_scope */
+  const char *seq_dim; /* the dim that makes tokens of samples, or NULL */
+  Loc loss_scale;      /* of precision's loss_scale, when given */
 };
 
 /* The arena of what is being made: the graph's while one is built. */
-static inline Arena *elab_arena(const Elab *e) { return e->b ? e->b->g->arena : e->arena; }
+static inline Arena *elab_arena(const Elab *e) {
+  return e->b ? e->b->g->arena : e->arena;
+}
 
 /* ---- elab_load.c: files, imports, declarations, overrides ---- */
 /* NULL, after messages, when the file cannot be read or has syntax errors. */
@@ -180,7 +183,8 @@ Expr *elab_parse_value(Elab *e, const char *what, const char *text);
 /* ---- elab_inst.c: layers ---- */
 /* Finds the model of the main file and instantiates it; NULL after an error. */
 const Inst *elab_model(Elab *e);
-/* A name of a layer: static value, variable, child, function; looks through wrappers. NULL when there is none. */
+/* A name of a layer: static value, variable, child, function; looks through wrappers. NULL when
+ * there is none. */
 const Binding *inst_find(const Inst *in, const char *name);
 /* True when some branch of the block, taken or not, declares the name. */
 bool inst_declares(const Inst *in, const char *name);
@@ -211,14 +215,18 @@ Val tensor_transposed(Elab *e, const Expr *x, Val a);
 Val tensor_of(Elab *e, Val v, DType t);
 /* Gives unnamed axes of `to` the names of `from`, aligned from the right. */
 void axes_named_like(Graph *g, ValueId to, ValueId from);
-static inline const Value *tval(const Elab *e, const Val *v) { return val(e->b->g, v->v); }
-static inline Shape tshape(const Elab *e, const Val *v) { return e->b->g->values.at[v->v].shape; }
+static inline const Value *tval(const Elab *e, const Val *v) {
+  return val(e->b->g, v->v);
+}
+static inline Shape tshape(const Elab *e, const Val *v) {
+  return e->b->g->values.at[v->v].shape;
+}
 /* Broadcast-compatible? Sets the axis (from the right) that is not. */
 bool shapes_broadcast(const Shape *a, const Shape *b, int *axis);
 
 /* ---- elab_call.c: calls and statements ---- */
-/* Which argument of the call goes to which of n names: slot[i] = index in call->args or -1. `required` names have no
- * default. E0106 with the callee's signature after a mistake. */
+/* Which argument of the call goes to which of n names: slot[i] = index in call->args or -1.
+ * `required` names have no default. E0106 with the callee's signature after a mistake. */
 typedef struct {
   const char *what;      /* "block `Linear`" */
   const char *signature; /* "Linear(In, Out, bias = true)" or NULL */
@@ -230,13 +238,14 @@ typedef struct {
 } Callee;
 bool match_args(Elab *e, const Expr *call, const Callee *c, int *slot);
 Val call_value(Elab *e, const Scope *s, const Expr *x, const Val *callee);
-/* Calls fn with values (in order of its arguments). at: the call; arg[i] its expressions, NULL in graphs' roots. */
+/* Calls fn with values (in order of its arguments). at: the call; arg[i] its expressions, NULL in
+ * graphs' roots. */
 Val call_fn(Elab *e, const Inst *inst, const Unit *unit, const Fn *fn, const Expr *call,
             const Val *args, const Expr *const *exprs);
 
 /* ---- elab_type.c: shapes in signatures ---- */
-/* Unifies an argument with its type: single names that mean nothing yet are bound in the frame. x: the argument as
- * written, or NULL. */
+/* Unifies an argument with its type: single names that mean nothing yet are bound in the frame. x:
+ * the argument as written, or NULL. */
 bool unify_arg(Elab *e, Frame *f, const FnArg *arg, Val *v, const Expr *x, const Expr *call);
 /* The same for result i; a number becomes a constant. */
 bool check_result(Elab *e, Frame *f, int i, Val *v, const Expr *x);
@@ -257,18 +266,18 @@ const char *say_val(Elab *e, const Val *v);
 Loc caret(const Expr *x);
 /* Adds "in h.0.attn, called from .." */
 void say_where(Elab *e, Diag *g);
-/* "did you mean `x`?" as primary label when a name of the scope, an operation or one of extra is near. */
+/* "did you mean `x`?" as primary label when a name of the scope, an operation or one of extra is
+ * near. */
 void say_nearest(Elab *e, Diag *g, const char *word, const char *const *cands, int n);
 void say_nearest_in_scope(Elab *e, Diag *g, const char *word, const Scope *s, bool ops);
 const char *ordinal_part(int n); /* "half", "third", .. */
-#define E_ERR(e, id, at, ...) elab_error((e), (id), (at), __VA_ARGS__)
 /* diag_error and the place in the model. */
 Diag *elab_error(Elab *e, ErrId id, Loc at, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* ---- elab_select.c: selectors against the model ---- */
-/* Does the selector match a layer, a parameter or an operation? E0301 with the nearest when not. `layers_only`: for
- * wrap. */
+/* Does the selector match a layer, a parameter or an operation? E0301 with the nearest when not.
+ * `layers_only`: for wrap. */
 bool select_check(Elab *e, const char *pattern, Loc at, bool layers_only);
 bool select_var(const char *pattern, const char *path);
 

@@ -9,10 +9,10 @@ static void say_signature(Elab *e, Diag *d, const Callee *c) {
 }
 
 static bool unknown_argument(Elab *e, const Arg *a, const Callee *c) {
-  Diag *d = elab_error(e, c->unknown, a->name_loc,
-                       c->unknown == E_UNKNOWN_SETTING ? "unknown setting `%s` in `%s`"
-                                                       : "no argument `%s` in %s",
-                       a->name, c->what);
+  Diag *d = elab_error(
+      e, c->unknown, a->name_loc,
+      c->unknown == E_UNKNOWN_SETTING ? "unknown setting `%s` in `%s`" : "no argument `%s` in %s",
+      a->name, c->what);
   say_nearest(e, d, a->name, c->names, c->n);
   say_signature(e, d, c);
   return false;
@@ -80,7 +80,11 @@ static bool call_args(Elab *e, const Scope *s, const Expr *x, const char *what, 
     names[i] = fn->args.at[i].name.text;
     required[i] = !fn->args.at[i].value;
   }
-  Callee c = {.what = what, .decl = fn->name.loc, .n = n, .names = names, .required = required,
+  Callee c = {.what = what,
+              .decl = fn->name.loc,
+              .n = n,
+              .names = names,
+              .required = required,
               .unknown = E_ARGUMENT};
   bool fits = x->args.n <= n;
   for (int i = 0; fits && i < n; i++) fits = i < x->args.n ? !x->args.at[i].name : !required[i];
@@ -109,8 +113,8 @@ Val call_value(Elab *e, const Scope *s, const Expr *x, const Val *callee) {
     }
     unit = inst->unit;
   } else if (callee->kind == V_BLOCK) {
-    Diag *d = elab_error(e, E_TYPE, caret(x), "%s cannot be called in an expression",
-                         say_val(e, callee));
+    Diag *d =
+        elab_error(e, E_TYPE, caret(x), "%s cannot be called in an expression", say_val(e, callee));
     diag_help(e->d, d, "declare it: `layer name = %s`", say_expr(e, x));
     return VAL_ERR;
   } else if (callee->kind != V_FN) {
@@ -123,8 +127,7 @@ Val call_value(Elab *e, const Scope *s, const Expr *x, const Val *callee) {
     return VAL_ERR;
   }
   const char *what = arena_printf(elab_arena(e), "`%s`", fn->name.text);
-  if (callee->kind == V_LAYER)
-    what = arena_printf(elab_arena(e), "layer `%s`", callee->inst->path);
+  if (callee->kind == V_LAYER) what = arena_printf(elab_arena(e), "layer `%s`", callee->inst->path);
   Val *args = arena_array(elab_arena(e), Val, fn->args.n);
   const Expr **exprs = arena_array(elab_arena(e), const Expr *, fn->args.n);
   if (!call_args(e, s, x, what, fn, inst ? &inst->scope : &unit->scope, args, exprs))
@@ -164,14 +167,17 @@ static void exec_update(Elab *e, Frame *f, const Stmt *st) {
   const Binding *b = scope_find(&f->scope, name->text);
   const Var *var = b && b->val.kind == V_VAR ? &e->job->vars->all.at[b->val.i] : NULL;
   if (!var || var->role != VAR_STATE) {
-    Diag *d = elab_error(e, b ? E_TYPE : E_UNKNOWN_NAME, name->loc, "`:=` updates a state; `%s` is %s",
-                         name->text, var ? "a parameter" : b ? say_val(e, &b->val) : "unknown");
+    Diag *d = elab_error(e, b ? E_TYPE : E_UNKNOWN_NAME, name->loc,
+                         "`:=` updates a state; `%s` is %s", name->text,
+                         var ? "a parameter"
+                         : b ? say_val(e, &b->val)
+                             : "unknown");
     if (!b) say_nearest_in_scope(e, d, name->text, &f->scope, false);
     return;
   }
   if (!e->b->training) {
-    Diag *d = elab_error(e, E_STATIC, name->loc, "state `%s` is updated outside of training",
-                         name->text);
+    Diag *d =
+        elab_error(e, E_STATIC, name->loc, "state `%s` is updated outside of training", name->text);
     diag_help(e->d, d, "put it under `if training { .. }`");
     return;
   }
@@ -253,8 +259,9 @@ static void exec_return(Elab *e, Frame *f, const Stmt *st) {
     n = items[0].n;
   }
   if (promised && promised != n) {
-    Diag *d = elab_error(e, E_PROMISE, st->results.at[0]->loc, "`%s` promises %d value%s, returns %d",
-                         f->fn->name.text, promised, promised == 1 ? "" : "s", n);
+    Diag *d =
+        elab_error(e, E_PROMISE, st->results.at[0]->loc, "`%s` promises %d value%s, returns %d",
+                   f->fn->name.text, promised, promised == 1 ? "" : "s", n);
     diag_label(e->d, d, f->fn->returns.at[0]->loc, "promised");
     return;
   }
@@ -267,15 +274,21 @@ static void exec_return(Elab *e, Frame *f, const Stmt *st) {
 
 static void exec(Elab *e, Frame *f, const Stmt *st) {
   switch (st->kind) {
-    case ST_SET: exec_set(e, f, st); return;
+    case ST_SET:
+      exec_set(e, f, st);
+      return;
     case ST_UPDATE:
       if (e->b)
         exec_update(e, f, st);
       else
         elab_error(e, E_STATIC, st->loc, "`:=` has no place in a compile-time function");
       return;
-    case ST_FOR: exec_for(e, f, st); return;
-    case ST_RETURN: exec_return(e, f, st); return;
+    case ST_FOR:
+      exec_for(e, f, st);
+      return;
+    case ST_RETURN:
+      exec_return(e, f, st);
+      return;
     case ST_IF: {
       bool yes;
       if (eval_cond(e, &f->scope, st->value, &yes))
@@ -305,8 +318,8 @@ static bool recursive(Elab *e, const Inst *inst, const Fn *fn, const Expr *call)
   return false;
 }
 
-/* Elements of layer arrays number the graph: what precedes the first is layer 0, each element is the next, what
- * follows the last is the last. Nested arrays belong to the outer element. */
+/* Elements of layer arrays number the graph: what precedes the first is layer 0, each element is
+ * the next, what follows the last is the last. Nested arrays belong to the outer element. */
 static void enter_element(Build *b) {
   if (b->g->nodes.n > b->mark) b->g->here.layer++;
   b->in_element = true;
@@ -351,8 +364,12 @@ static void run_body(Elab *e, Frame *f) {
 Val call_fn(Elab *e, const Inst *inst, const Unit *unit, const Fn *fn, const Expr *call,
             const Val *args, const Expr *const *exprs) {
   if (recursive(e, inst, fn, call)) return VAL_ERR;
-  Frame f = {.inst = inst, .unit = unit, .fn = fn, .call = call ? caret(call) : NO_LOC,
-             .result = VAL_NONE, .lead = -1};
+  Frame f = {.inst = inst,
+             .unit = unit,
+             .fn = fn,
+             .call = call ? caret(call) : NO_LOC,
+             .result = VAL_NONE,
+             .lead = -1};
   f.scope.up = inst ? &inst->scope : &unit->scope;
   bool ok = true;
   for (int i = 0; i < fn->args.n; i++) {

@@ -1,4 +1,5 @@
-/* elab_eval.c - expressions: one walk over the tree that gives static values and, while a graph is built, tensors. */
+/* elab_eval.c - expressions: one walk over the tree that gives static values and, while a graph is
+ * built, tensors. */
 #include <string.h>
 #include "builtins.h"
 #include "elab.h"
@@ -110,8 +111,8 @@ static Val layer_field(Elab *e, const Expr *x, const Inst *in) {
   const Binding *b = inst_find(in, x->text);
   if (b) return b->val.kind == V_VAR && e->b ? eval_read(e, &b->val, x->loc) : b->val;
   Diag *g = elab_error(e, E_UNKNOWN_NAME, x->op_loc, "%s `%s` has nothing called `%s`",
-                       *in->path ? "layer" : "model",
-                       *in->path ? in->path : in->item->name.text, x->text);
+                       *in->path ? "layer" : "model", *in->path ? in->path : in->item->name.text,
+                       x->text);
   say_nearest_in_scope(e, g, x->text, &in->scope, false);
   return VAL_ERR;
 }
@@ -123,7 +124,8 @@ static Val eval_field(Elab *e, const Scope *s, const Expr *x) {
   if (a.kind == V_TENSOR && !strcmp(x->text, "T")) return tensor_transposed(e, x, a);
   Diag *g = elab_error(e, E_UNKNOWN_NAME, x->op_loc, "%s has nothing called `%s`", say_val(e, &a),
                        x->text);
-  if (a.kind == V_TENSOR) diag_help(e->d, g, "tensors have `.T`, the transpose of the last two axes");
+  if (a.kind == V_TENSOR)
+    diag_help(e->d, g, "tensors have `.T`, the transpose of the last two axes");
   if (a.kind == V_LAYERS) diag_help(e->d, g, "`[i]` picks one of the layers");
   return VAL_ERR;
 }
@@ -142,7 +144,8 @@ static Val eval_index(Elab *e, const Scope *s, const Expr *x) {
   int64_t k = i.kind == V_INT && i.i < 0 ? i.i + a.n : i.i;
   if (i.kind == V_INT && k >= 0 && k < a.n) return a.items[k];
   elab_error(e, E_AXIS, x->index.at[0].loc, "index %s is not in 0..%d",
-             i.kind == V_INT ? arena_printf(e->arena, "%lld", (long long)i.i) : say_val(e, &i), a.n);
+             i.kind == V_INT ? arena_printf(e->arena, "%lld", (long long)i.i) : say_val(e, &i),
+             a.n);
   return VAL_ERR;
 }
 
@@ -161,20 +164,38 @@ static Val eval_call(Elab *e, const Scope *s, const Expr *x) {
   return callee.kind == V_ERR ? callee : call_value(e, s, x, &callee);
 }
 
+/* Counts take no suffix: 4K could be 4,000 or 4,096. */
+static Val size_in_bytes(Elab *e, const Expr *x) {
+  Diag *d = elab_error(e, E_TYPE, x->loc, "`%s` is a size in bytes, not a count", say_expr(e, x));
+  diag_help(e->d, d, "write %.0f, or what you mean, in full", x->num);
+  return VAL_ERR;
+}
+
 Val eval(Elab *e, const Scope *s, const Expr *x) {
   switch (x->kind) {
-    case EX_NAME: return eval_name(e, s, x);
-    case EX_NUM: return x->is_int ? val_int((int64_t)x->num, NULL) : val_num(x->num);
-    case EX_SIZE: return val_int((int64_t)x->num, NULL);
-    case EX_STRING: return val_str(x->text);
-    case EX_BOOL: return val_bool(x->num != 0);
-    case EX_NONE: return VAL_NONE;
-    case EX_AUTO: return (Val){.kind = V_AUTO};
-    case EX_DTYPE: return (Val){.kind = V_DTYPE, .i = x->dtype, .s = x->text};
+    case EX_NAME:
+      return eval_name(e, s, x);
+    case EX_NUM:
+      return x->is_int ? val_int((int64_t)x->num, NULL) : val_num(x->num);
+    case EX_SIZE:
+      return size_in_bytes(e, x);
+    case EX_STRING:
+      return val_str(x->text);
+    case EX_BOOL:
+      return val_bool(x->num != 0);
+    case EX_NONE:
+      return VAL_NONE;
+    case EX_AUTO:
+      return (Val){.kind = V_AUTO};
+    case EX_DTYPE:
+      return (Val){.kind = V_DTYPE, .i = x->dtype, .s = x->text};
     case EX_TUPLE:
-    case EX_LIST: return eval_tuple(e, s, x);
-    case EX_UNARY: return eval_unary(e, s, x);
-    case EX_BINARY: return eval_binary(e, s, x);
+    case EX_LIST:
+      return eval_tuple(e, s, x);
+    case EX_UNARY:
+      return eval_unary(e, s, x);
+    case EX_BINARY:
+      return eval_binary(e, s, x);
     case EX_AS: {
       Val a = eval(e, s, x->a);
       return a.kind == V_ERR ? a : tensor_as(e, s, x, a);
@@ -184,9 +205,12 @@ Val eval(Elab *e, const Scope *s, const Expr *x) {
       if (!eval_cond(e, s, x->a, &yes)) return VAL_ERR;
       return eval(e, s, yes ? x->b : x->c);
     }
-    case EX_CALL: return eval_call(e, s, x);
-    case EX_INDEX: return eval_index(e, s, x);
-    case EX_FIELD: return eval_field(e, s, x);
+    case EX_CALL:
+      return eval_call(e, s, x);
+    case EX_INDEX:
+      return eval_index(e, s, x);
+    case EX_FIELD:
+      return eval_field(e, s, x);
   }
   bug("expression of kind %d", x->kind);
 }

@@ -1,8 +1,10 @@
-/* elab_inst.c - layers: blocks are instantiated with their formals, each with its path, variables and children.
+/* elab_inst.c - layers: blocks are instantiated with their formals, each with its path, variables
+ * and children.
  *
- * A wrapper (`wrap "h[*].attn.q" with Lora(..)`) stands in the place of the layer that it wraps and has its path, so
- * that checkpoint names of the base stay what they were: h.0.attn.q.w beside h.0.attn.q.a. When a name of the wrapper is
- * taken by the wrapped layer, the wrapper's variables move below its block's name: h.0.c_attn.lora.b. */
+ * A wrapper (`wrap "h[*].attn.q" with Lora(..)`) stands in the place of the layer that it wraps and
+ * has its path, so that checkpoint names of the base stay what they were: h.0.attn.q.w beside
+ * h.0.attn.q.a. When a name of the wrapper is taken by the wrapped layer, the wrapper's variables
+ * move below its block's name: h.0.c_attn.lora.b. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -71,7 +73,8 @@ static void define(Elab *e, Inst *in, const Name *name, Val v, Loc loc, bool is_
 
 /* ---- parameters and states ---- */
 
-/* Inputs of one output: the first axis of a matrix [In, Out], all but the first of a filter [Out, In, K, K]. */
+/* Inputs of one output: the first axis of a matrix [In, Out], all but the first of a filter [Out,
+ * In, K, K]. */
 static double fan_in(const Shape *s) {
   if (s->rank <= 2) return s->rank ? (double)s->dim[0] : 1;
   double n = 1;
@@ -104,8 +107,11 @@ static bool member_init(Elab *e, Inst *in, const Member *m, const Shape *shape, 
 }
 
 static void make_var(Elab *e, Inst *in, const Member *m) {
-  Var v = {.role = m->kind == ME_PARAM ? VAR_PARAM : VAR_STATE, .of = -1, .layer = -1,
-           .loc = m->name.loc, .trainable = m->kind == ME_PARAM};
+  Var v = {.role = m->kind == ME_PARAM ? VAR_PARAM : VAR_STATE,
+           .of = -1,
+           .layer = -1,
+           .loc = m->name.loc,
+           .trainable = m->kind == ME_PARAM};
   v.path = below(in->prefix, m->name.text);
   v.dtype = m->type->dtype >= 0 ? (DType)m->type->dtype : DT_F32;
   Val val = VAL_ERR;
@@ -119,7 +125,8 @@ static void make_var(Elab *e, Inst *in, const Member *m) {
       return;
     }
     val = (Val){.kind = V_VAR, .i = e->job->vars->all.n};
-    /* paths are unique by construction: names are unique in a layer, and paths of layers in a model */
+    /* paths are unique by construction: names are unique in a layer, and paths of layers in a model
+     */
     vec_push(e->job->vars->arena, &e->job->vars->all, v);
   }
   define(e, in, &m->name, val, m->name.loc, false);
@@ -143,7 +150,8 @@ static const char *block_signature(Elab *e, const Item *it) {
   return s.text;
 }
 
-/* Values of the formals that the call gives; `wrapped` fills the layer formal without being written. */
+/* Values of the formals that the call gives; `wrapped` fills the layer formal without being
+ * written. */
 static bool block_args(Elab *e, const Scope *s, const Expr *call, const Val *block,
                        const Inst *wrapped, Val *args, bool *given) {
   const Item *it = block->item;
@@ -169,8 +177,12 @@ static bool block_args(Elab *e, const Scope *s, const Expr *call, const Val *blo
     diag_help(e->d, d, "declare one: `block %s(base : layer, ..)`", it->name.text);
     return false;
   }
-  Callee c = {.what = arena_printf(e->arena, "block `%s`", it->name.text), .decl = it->name.loc,
-              .signature = block_signature(e, it), .n = m, .names = names, .required = required,
+  Callee c = {.what = arena_printf(e->arena, "block `%s`", it->name.text),
+              .decl = it->name.loc,
+              .signature = block_signature(e, it),
+              .n = m,
+              .names = names,
+              .required = required,
               .unknown = E_ARGUMENT};
   if (!match_args(e, call, &c, slot)) return false;
   bool ok = true;
@@ -197,7 +209,8 @@ static const Binding *called_block(Elab *e, const Scope *s, const Expr *x) {
     const Binding *b = scope_find(s, name->text);
     if (b && b->val.kind == V_BLOCK && b->val.item->kind != IT_DERIVE) return b;
     if (b && b->val.kind == V_ERR) return NULL;
-    Diag *d = elab_error(e, b ? E_TYPE : E_UNKNOWN_NAME, name->loc, b ? "%s is not a block" : "no block is called `%s`",
+    Diag *d = elab_error(e, b ? E_TYPE : E_UNKNOWN_NAME, name->loc,
+                         b ? "%s is not a block" : "no block is called `%s`",
                          b ? say_val(e, &b->val) : name->text);
     if (!b) say_nearest_in_scope(e, d, name->text, s, false);
     return NULL;
@@ -209,8 +222,8 @@ static const Binding *called_block(Elab *e, const Scope *s, const Expr *x) {
 static bool recursive_block(Elab *e, const Val *block, const Expr *x) {
   for (int i = 0; i < e->making.n; i++) {
     if (e->making.at[i]->item != block->item) continue;
-    Diag *d = elab_error(e, E_RECURSION, caret(x), "block `%s` contains itself",
-                         block->item->name.text);
+    Diag *d =
+        elab_error(e, E_RECURSION, caret(x), "block `%s` contains itself", block->item->name.text);
     diag_label(e->d, d, block->item->name.loc, "declared here");
     return true;
   }
@@ -243,8 +256,8 @@ static bool names_clash(const MemberList *list, const Inst *child) {
 }
 
 static const char *wrapper_prefix(Elab *e, const Scope *s, const Expr *with, const Inst *child) {
-  const Binding *b = with->kind == EX_CALL && with->a->kind == EX_NAME
-                         ? scope_find(s, with->a->text) : NULL;
+  const Binding *b =
+      with->kind == EX_CALL && with->a->kind == EX_NAME ? scope_find(s, with->a->text) : NULL;
   if (!b || b->val.kind != V_BLOCK || !names_clash(&b->val.item->members, child))
     return child->path;
   char *name = arena_printf(e->arena, "%s", b->val.item->name.text);
@@ -331,11 +344,10 @@ static void make_layers(Elab *e, Inst *in, const Member *m) {
 static void name_values(Elab *e, const Scope *s, const Expr *x, Str *out) {
   if (!x) return;
   const Binding *b = x->kind == EX_NAME ? scope_find(s, x->text) : NULL;
-  const char *text = b && b->val.kind == V_INT
-                         ? arena_printf(e->arena, "%s = %lld", x->text, (long long)b->val.i)
-                     : b && b->val.kind == V_NUM
-                         ? arena_printf(e->arena, "%s = %g", x->text, b->val.f)
-                         : NULL;
+  const char *text =
+      b && b->val.kind == V_INT ? arena_printf(e->arena, "%s = %lld", x->text, (long long)b->val.i)
+      : b && b->val.kind == V_NUM ? arena_printf(e->arena, "%s = %g", x->text, b->val.f)
+                                  : NULL;
   if (text && !(out->text && strstr(out->text, text)))
     str_addf(out, "%s%s", out->text ? ", " : "", text);
   name_values(e, s, x->a, out);
@@ -360,15 +372,21 @@ static void make_members(Elab *e, Inst *in, const MemberList *list);
 static void make_member(Elab *e, Inst *in, const Member *m) {
   switch (m->kind) {
     case ME_PARAM:
-    case ME_STATE: make_var(e, in, m); return;
-    case ME_LAYER: make_layers(e, in, m); return;
+    case ME_STATE:
+      make_var(e, in, m);
+      return;
+    case ME_LAYER:
+      make_layers(e, in, m);
+      return;
     case ME_LET: {
       Val v = eval_static(e, &in->scope, m->value, "a `let`");
       if (v.kind == V_INT && (!v.name || m->value->kind != EX_NAME)) v.name = m->name.text;
       define(e, in, &m->name, v, m->value->loc, true);
       return;
     }
-    case ME_REQUIRE: check_require(e, in, m); return;
+    case ME_REQUIRE:
+      check_require(e, in, m);
+      return;
     case ME_FN:
       define(e, in, &m->name, (Val){.kind = V_FN, .fn = m->fn, .inst = in, .unit = in->unit},
              m->name.loc, false);
@@ -378,7 +396,8 @@ static void make_member(Elab *e, Inst *in, const Member *m) {
       if (eval_cond(e, &in->scope, m->value, &yes)) make_members(e, in, yes ? &m->body : &m->other);
       return;
     }
-    case ME_PRESET: return;
+    case ME_PRESET:
+      return;
   }
 }
 
@@ -391,15 +410,14 @@ static Inst *inst_make(Elab *e, const Val *block, const char *path, const char *
                        const Inst *up, const Val *args, const bool *given) {
   const Item *it = block->item;
   Inst *in = arena_new_of(e->arena, Inst);
-  *in = (Inst){.unit = block->unit, .item = it, .path = path, .prefix = prefix, .decl = decl,
-               .up = up};
+  *in = (Inst){
+      .unit = block->unit, .item = it, .path = path, .prefix = prefix, .decl = decl, .up = up};
   in->scope.up = &block->unit->scope;
   int before = e->d->errors;
   vec_push(e->arena, &e->making, in);
   for (int i = 0; i < it->formals.n; i++) {
     const Formal *f = &it->formals.at[i];
-    Val v = given[i] ? args[i]
-                     : eval_static(e, &in->scope, f->value, "the default of a formal");
+    Val v = given[i] ? args[i] : eval_static(e, &in->scope, f->value, "the default of a formal");
     if (v.kind == V_INT && (!given[i] || !up)) v.name = f->name.text;
     if (f->is_layer && v.kind == V_LAYER) in->wraps = v.inst;
     define(e, in, &f->name, v, f->name.loc, false);
@@ -491,8 +509,12 @@ static bool derived_args(Elab *e, const Derivations *chain, const Val *block, Va
     int *slot = arena_array(e->arena, int, n);
     for (int i = 0; i < n; i++) names[i] = block->item->formals.at[i].name.text;
     Callee callee = {.what = arena_printf(e->arena, "model `%s`", block->item->name.text),
-                     .signature = block_signature(e, block->item), .decl = NO_LOC, .n = n,
-                     .names = names, .required = required, .unknown = E_ARGUMENT};
+                     .signature = block_signature(e, block->item),
+                     .decl = NO_LOC,
+                     .n = n,
+                     .names = names,
+                     .required = required,
+                     .unknown = E_ARGUMENT};
     if (!match_args(e, call, &callee, slot)) return false;
     for (int i = 0; i < n; i++) {
       if (slot[i] < 0 || given[i]) continue;

@@ -1,4 +1,5 @@
-/* elab_load.c - files: parsing, `use`, the scope of each file, checks of declarations, --set laid over the tree. */
+/* elab_load.c - files: parsing, `use`, the scope of each file, checks of declarations, --set laid
+ * over the tree. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -92,8 +93,10 @@ static void check_members(Elab *e, const Item *it, const MemberList *list, Decla
 }
 
 void elab_declarations(Elab *e, const Unit *u) {
-  static const char *const kinds[] = {[IT_LET] = "value", [IT_FN] = "function",
-                                      [IT_BLOCK] = "block", [IT_MODEL] = "model",
+  static const char *const kinds[] = {[IT_LET] = "value",
+                                      [IT_FN] = "function",
+                                      [IT_BLOCK] = "block",
+                                      [IT_MODEL] = "model",
                                       [IT_DERIVE] = "model"};
   for (int i = 0; i < u->file->items.n; i++) {
     const Item *it = u->file->items.at[i];
@@ -129,8 +132,8 @@ static const char *find_used(Elab *e, const Unit *u, const char *name, Str *trie
 static void unit_define(Elab *e, Unit *u, const Name *name, Val v) {
   const Binding *old = scope_find_here(&u->scope, name->text);
   if (old) {
-    Diag *d = diag_error(e->d, E_REDEFINED, name->loc, "`%s` is defined twice in this file",
-                         name->text);
+    Diag *d =
+        diag_error(e->d, E_REDEFINED, name->loc, "`%s` is defined twice in this file", name->text);
     diag_label(e->d, d, old->loc, "first here");
     return;
   }
@@ -141,7 +144,8 @@ static void unit_define(Elab *e, Unit *u, const Name *name, Val v) {
 static bool own_name(const Unit *u, const char *name) {
   for (int i = 0; i < u->file->items.n; i++) {
     const Item *it = u->file->items.at[i];
-    if (it->name.text == name && it->kind != IT_USE && it->kind != IT_SECTION && it->kind != IT_BIND)
+    if (it->name.text == name && it->kind != IT_USE && it->kind != IT_SECTION &&
+        it->kind != IT_BIND)
       return true;
   }
   return false;
@@ -150,7 +154,8 @@ static bool own_name(const Unit *u, const char *name) {
 static void import(Elab *e, Unit *u, const Item *use, const Unit *from) {
   for (int i = 0; i < use->names.n; i++) {
     const Name *name = &use->names.at[i];
-    const Binding *b = own_name(from, name->text) ? scope_find_here(&from->scope, name->text) : NULL;
+    const Binding *b =
+        own_name(from, name->text) ? scope_find_here(&from->scope, name->text) : NULL;
     if (b) {
       unit_define(e, u, name, b->val);
       continue;
@@ -273,8 +278,9 @@ static void set_argument(Elab *e, Expr *call, const char *name, Expr *value) {
     call->args.at[i].value = value;
     return;
   }
-  vec_push(e->arena, &call->args,
-           ((Arg){.name = intern(name), .name_loc = value->loc, .loc = value->loc, .value = value}));
+  vec_push(
+      e->arena, &call->args,
+      ((Arg){.name = intern(name), .name_loc = value->loc, .loc = value->loc, .value = value}));
 }
 
 /* Follows "dims.T" or "optimizer.lr" below a list of entries and sets the value there. */

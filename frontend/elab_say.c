@@ -1,5 +1,5 @@
-/* elab_say.c - the words of the elaborator's messages: source text, shapes, the place in the model, suggestions.
- * Nothing here decides anything. */
+/* elab_say.c - the words of the elaborator's messages: source text, shapes, the place in the model,
+ * suggestions. Nothing here decides anything. */
 #include <string.h>
 #include "builtins.h"
 #include "elab.h"
@@ -34,7 +34,9 @@ const char *say_expr(Elab *e, const Expr *x) {
   return strlen(text) > LONGEST ? arena_printf(e->arena, "%.*s..", LONGEST, text) : text;
 }
 
-const char *say_type(Elab *e, const TypeExpr *t) { return say_loc(e, t->loc); }
+const char *say_type(Elab *e, const TypeExpr *t) {
+  return say_loc(e, t->loc);
+}
 
 const char *say_shape(Elab *e, const Val *v) {
   if (v->kind != V_TENSOR) return "";
@@ -44,26 +46,40 @@ const char *say_shape(Elab *e, const Val *v) {
 const char *say_val(Elab *e, const Val *v) {
   Arena *a = e->arena;
   switch (v->kind) {
-    case V_ERR: return "a mistake";
-    case V_NONE: return "`none`";
-    case V_AUTO: return "`auto`";
-    case V_INT: return arena_printf(a, "the number %lld", (long long)v->i);
-    case V_NUM: return arena_printf(a, "the number %g", v->f);
-    case V_BOOL: return v->i ? "`true`" : "`false`";
-    case V_STR: return arena_printf(a, "the text \"%s\"", v->s);
-    case V_DTYPE: return arena_printf(a, "the type `%s`", v->s);
-    case V_TUPLE: return arena_printf(a, "a tuple of %d", v->n);
-    case V_INIT: return "an initial value";
+    case V_ERR:
+      return "a mistake";
+    case V_NONE:
+      return "`none`";
+    case V_AUTO:
+      return "`auto`";
+    case V_INT:
+      return arena_printf(a, "the number %lld", (long long)v->i);
+    case V_NUM:
+      return arena_printf(a, "the number %g", v->f);
+    case V_BOOL:
+      return v->i ? "`true`" : "`false`";
+    case V_STR:
+      return arena_printf(a, "the text \"%s\"", v->s);
+    case V_DTYPE:
+      return arena_printf(a, "the type `%s`", v->s);
+    case V_TUPLE:
+      return arena_printf(a, "a tuple of %d", v->n);
+    case V_INIT:
+      return "an initial value";
     case V_VAR:
       return arena_printf(a, "parameter `%s`", e->job->vars->all.at[v->i].path);
     case V_TENSOR:
-      return arena_printf(a, "a tensor %s%s", dtype_is_float(tval(e, v)->dtype)
-                                                  ? ""
-                                                  : arena_printf(a, "%s ", dtype_name(tval(e, v)->dtype)),
+      return arena_printf(a, "a tensor %s%s",
+                          dtype_is_float(tval(e, v)->dtype)
+                              ? ""
+                              : arena_printf(a, "%s ", dtype_name(tval(e, v)->dtype)),
                           say_shape(e, v));
-    case V_LAYER: return arena_printf(a, "layer `%s`", v->inst->path);
-    case V_LAYERS: return arena_printf(a, "an array of %d layers", v->n);
-    case V_FN: return arena_printf(a, "function `%s`", v->fn->name.text);
+    case V_LAYER:
+      return arena_printf(a, "layer `%s`", v->inst->path);
+    case V_LAYERS:
+      return arena_printf(a, "an array of %d layers", v->n);
+    case V_FN:
+      return arena_printf(a, "function `%s`", v->fn->name.text);
     case V_BLOCK:
       return arena_printf(a, "%s `%s`", v->item->kind == IT_BLOCK ? "block" : "model",
                           v->item->name.text);
@@ -73,11 +89,16 @@ const char *say_val(Elab *e, const Val *v) {
 
 Loc caret(const Expr *x) {
   switch (x->kind) {
-    case EX_BINARY: return x->op_loc;
-    case EX_AS: return x->op_loc;
-    case EX_CALL: return caret(x->a);
-    case EX_UNARY: return x->op_loc.line ? x->op_loc : x->loc;
-    default: return x->loc;
+    case EX_BINARY:
+      return x->op_loc;
+    case EX_AS:
+      return x->op_loc;
+    case EX_CALL:
+      return caret(x->a);
+    case EX_UNARY:
+      return x->op_loc.line ? x->op_loc : x->loc;
+    default:
+      return x->loc;
   }
 }
 
@@ -132,7 +153,7 @@ void say_nearest_in_scope(Elab *e, Diag *g, const char *word, const Scope *s, bo
 }
 
 const char *ordinal_part(int n) {
-  static const char *const words[] = {"all", "all", "a half", "a third", "a quarter", "a fifth",
-                                      "a sixth"};
+  static const char *const words[] = {"all",       "all",     "a half", "a third",
+                                      "a quarter", "a fifth", "a sixth"};
   return n >= 0 && n < COUNT_OF(words) ? words[n] : "a part";
 }

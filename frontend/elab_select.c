@@ -1,4 +1,5 @@
-/* elab_select.c - selectors against the model: what a pattern matches, and what it may have meant when nothing. */
+/* elab_select.c - selectors against the model: what a pattern matches, and what it may have meant
+ * when nothing. */
 #include <ctype.h>
 #include <string.h>
 #include "builtins.h"

@@ -1,5 +1,6 @@
-/* elab_static.c - values that are known at compile time: constructors, scopes, arithmetic, comparison.
- * Whole numbers stay whole: `/` gives a whole number when it divides evenly and a fraction when not. */
+/* elab_static.c - values that are known at compile time: constructors, scopes, arithmetic,
+ * comparison. Whole numbers stay whole: `/` gives a whole number when it divides evenly and a
+ * fraction when not. */
 #include <math.h>
 #include <string.h>
 #include "elab.h"
@@ -7,10 +8,18 @@
 Val val_int(int64_t i, const char *name) {
   return (Val){.kind = V_INT, .i = i, .f = (double)i, .name = name};
 }
-Val val_num(double f) { return (Val){.kind = V_NUM, .f = f}; }
-Val val_bool(bool b) { return (Val){.kind = V_BOOL, .i = b}; }
-Val val_str(const char *s) { return (Val){.kind = V_STR, .s = s}; }
-Val val_tensor(ValueId v) { return v < 0 ? VAL_ERR : (Val){.kind = V_TENSOR, .v = v}; }
+Val val_num(double f) {
+  return (Val){.kind = V_NUM, .f = f};
+}
+Val val_bool(bool b) {
+  return (Val){.kind = V_BOOL, .i = b};
+}
+Val val_str(const char *s) {
+  return (Val){.kind = V_STR, .s = s};
+}
+Val val_tensor(ValueId v) {
+  return v < 0 ? VAL_ERR : (Val){.kind = V_TENSOR, .v = v};
+}
 
 Binding *scope_find_here(const Scope *s, const char *name) {
   for (int i = 0; i < s->all.n; i++)
@@ -42,10 +51,14 @@ bool val_equal(const Val *a, const Val *b) {
   if (a->kind != b->kind) return false;
   switch (a->kind) {
     case V_BOOL:
-    case V_DTYPE: return a->i == b->i;
-    case V_STR: return !strcmp(a->s, b->s);
-    case V_LAYER: return a->inst == b->inst;
-    default: return a->kind == V_NONE || a->kind == V_AUTO;
+    case V_DTYPE:
+      return a->i == b->i;
+    case V_STR:
+      return !strcmp(a->s, b->s);
+    case V_LAYER:
+      return a->inst == b->inst;
+    default:
+      return a->kind == V_NONE || a->kind == V_AUTO;
   }
 }
 
@@ -95,12 +108,18 @@ static Val arithmetic(Elab *e, const Expr *x, const Val *a, const Val *b) {
       if (!whole) return val_num(a->f * b->f);
       over = __builtin_mul_overflow(a->i, b->i, &r);
       break;
-    case OPR_POW: return power(e, x, a, b);
-    case '<': return val_bool(whole ? a->i < b->i : a->f < b->f);
-    case '>': return val_bool(whole ? a->i > b->i : a->f > b->f);
-    case OPR_LE: return val_bool(whole ? a->i <= b->i : a->f <= b->f);
-    case OPR_GE: return val_bool(whole ? a->i >= b->i : a->f >= b->f);
-    default: return divide(e, x, a, b);
+    case OPR_POW:
+      return power(e, x, a, b);
+    case '<':
+      return val_bool(whole ? a->i < b->i : a->f < b->f);
+    case '>':
+      return val_bool(whole ? a->i > b->i : a->f > b->f);
+    case OPR_LE:
+      return val_bool(whole ? a->i <= b->i : a->f <= b->f);
+    case OPR_GE:
+      return val_bool(whole ? a->i >= b->i : a->f >= b->f);
+    default:
+      return divide(e, x, a, b);
   }
   return over ? too_large(e, x) : val_int(r, NULL);
 }

@@ -1,5 +1,6 @@
-/* elab_tensor.c - operators on tensors: arithmetic with broadcasting, `@`, `as`, indexing, `.T`. Every shape rule is
- * checked here, before the graph is touched, because only here both operands' source text is known. */
+/* elab_tensor.c - operators on tensors: arithmetic with broadcasting, `@`, `as`, indexing, `.T`.
+ * Every shape rule is checked here, before the graph is touched, because only here both operands'
+ * source text is known. */
 #include <string.h>
 #include "elab.h"
 
@@ -23,12 +24,15 @@ static Val named(Elab *e, ValueId v, const Shape *names) {
 Val tensor_of(Elab *e, Val v, DType t) {
   Graph *g = e->b->g;
   switch (v.kind) {
-    case V_INT: return val_tensor(g_const(g, t, shape_scalar(), (double)v.i));
+    case V_INT:
+      return val_tensor(g_const(g, t, shape_scalar(), (double)v.i));
     case V_NUM:
       if (!dtype_is_float(t)) t = DT_F32;
       return val_tensor(g_const(g, t, shape_scalar(), v.f));
-    case V_BOOL: return val_tensor(g_const(g, DT_BOOL, shape_scalar(), v.i ? 1 : 0));
-    default: return v;
+    case V_BOOL:
+      return val_tensor(g_const(g, DT_BOOL, shape_scalar(), v.i ? 1 : 0));
+    default:
+      return v;
   }
 }
 
@@ -83,8 +87,10 @@ static Val matmul(Elab *e, const Expr *x, const Val *a, const Val *b) {
   const char *message = NULL;
   if (p.rank < 1 || q.rank < 2 || (q.rank > 2 && q.rank != p.rank)) {
     id = E_RANK;
-    message = arena_printf(e->arena, "`@` of %d and %d axes: the right side is a matrix, or has as "
-                                     "many axes as the left", p.rank, q.rank);
+    message = arena_printf(e->arena,
+                           "`@` of %d and %d axes: the right side is a matrix, or has as "
+                           "many axes as the left",
+                           p.rank, q.rank);
   } else if (p.dim[p.rank - 1] != q.dim[q.rank - 2]) {
     id = E_MATMUL;
     message = arena_printf(e->arena, "inner dimensions of `@` differ: %lld and %lld",
@@ -115,11 +121,11 @@ static Val matmul(Elab *e, const Expr *x, const Val *a, const Val *b) {
 
 static bool operand_types_ok(Elab *e, const Expr *x, DType t) {
   bool logic = x->op == OPR_AND || x->op == OPR_OR, equal = x->op == OPR_EQ || x->op == OPR_NE;
-  const char *takes = logic && t != DT_BOOL                          ? "bool tensors"
-                      : !logic && !equal && t == DT_BOOL             ? "numbers"
-                      : x->op == '%' && dtype_is_float(t)            ? "whole numbers"
-                      : x->op == OPR_POW && !dtype_is_float(t)       ? "floating-point numbers"
-                                                                     : NULL;
+  const char *takes = logic && t != DT_BOOL                    ? "bool tensors"
+                      : !logic && !equal && t == DT_BOOL       ? "numbers"
+                      : x->op == '%' && dtype_is_float(t)      ? "whole numbers"
+                      : x->op == OPR_POW && !dtype_is_float(t) ? "floating-point numbers"
+                                                               : NULL;
   if (takes)
     elab_error(e, E_TYPE, caret(x), "`%s` takes %s, not %s", say_loc(e, x->op_loc), takes,
                dtype_name(t));
@@ -139,21 +145,36 @@ static ValueId power(Graph *g, ValueId a, ValueId b) {
 
 static ValueId apply(Graph *g, int op, ValueId a, ValueId b) {
   switch (op) {
-    case '+': return g_bin(g, OP_ADD, a, b);
-    case '-': return g_bin(g, OP_SUB, a, b);
-    case '*': return g_bin(g, OP_MUL, a, b);
-    case '/': return g_bin(g, OP_DIV, a, b);
-    case '%': return g_bin(g, OP_MOD, a, b);
-    case '<': return g_bin(g, OP_LT, a, b);
-    case '>': return g_bin(g, OP_LT, b, a);
-    case OPR_LE: return g_bin(g, OP_LE, a, b);
-    case OPR_GE: return g_bin(g, OP_LE, b, a);
-    case OPR_EQ: return g_bin(g, OP_EQ, a, b);
-    case OPR_NE: return g_unary(g, OP_NOT, g_bin(g, OP_EQ, a, b));
-    case OPR_AND: return g_bin(g, OP_AND, a, b);
-    case OPR_OR: return g_bin(g, OP_OR, a, b);
-    case OPR_POW: return power(g, a, b);
-    default: bug("operator %d", op);
+    case '+':
+      return g_bin(g, OP_ADD, a, b);
+    case '-':
+      return g_bin(g, OP_SUB, a, b);
+    case '*':
+      return g_bin(g, OP_MUL, a, b);
+    case '/':
+      return g_bin(g, OP_DIV, a, b);
+    case '%':
+      return g_bin(g, OP_MOD, a, b);
+    case '<':
+      return g_bin(g, OP_LT, a, b);
+    case '>':
+      return g_bin(g, OP_LT, b, a);
+    case OPR_LE:
+      return g_bin(g, OP_LE, a, b);
+    case OPR_GE:
+      return g_bin(g, OP_LE, b, a);
+    case OPR_EQ:
+      return g_bin(g, OP_EQ, a, b);
+    case OPR_NE:
+      return g_unary(g, OP_NOT, g_bin(g, OP_EQ, a, b));
+    case OPR_AND:
+      return g_bin(g, OP_AND, a, b);
+    case OPR_OR:
+      return g_bin(g, OP_OR, a, b);
+    case OPR_POW:
+      return power(g, a, b);
+    default:
+      bug("operator %d", op);
   }
 }
 
@@ -207,12 +228,14 @@ typedef struct {
   ValueId v;
 } Cut;
 
-static bool bound(Elab *e, const Scope *s, const Expr *x, int64_t size, int64_t none, int64_t *out) {
+static bool bound(Elab *e, const Scope *s, const Expr *x, int64_t size, int64_t none,
+                  int64_t *out) {
   *out = none;
   if (!x) return true;
   Val v = eval_static(e, s, x, "an index");
   if (v.kind != V_INT) {
-    if (v.kind != V_ERR) elab_error(e, E_TYPE, x->loc, "an index is a number, not %s", say_val(e, &v));
+    if (v.kind != V_ERR)
+      elab_error(e, E_TYPE, x->loc, "an index is a number, not %s", say_val(e, &v));
     return false;
   }
   *out = v.i < 0 ? v.i + size : v.i;
@@ -230,8 +253,8 @@ static bool cut_axis(Elab *e, const Scope *s, const Index *ix, Cut *c, int axis,
     return false;
   }
   if (from < 0 || to > size || from >= to) {
-    Diag *d = elab_error(e, E_AXIS, ix->loc, "index %s is outside axis %d of %s", say_loc(e, ix->loc),
-                         axis, text);
+    Diag *d = elab_error(e, E_AXIS, ix->loc, "index %s is outside axis %d of %s",
+                         say_loc(e, ix->loc), axis, text);
     diag_primary_label(e->d, d, "%s has %lld", c->s.axis[axis] ? c->s.axis[axis] : "the axis",
                        (long long)size);
     return false;
@@ -346,8 +369,7 @@ static bool blamed(Elab *e, const Binding *b) {
 }
 
 static void say_reshape(Elab *e, const Scope *s, const Expr *x, const Val *a, Recast *r) {
-  while (r->same < r->in.rank && r->same < r->out.rank &&
-         r->in.dim[r->same] == r->out.dim[r->same])
+  while (r->same < r->in.rank && r->same < r->out.rank && r->in.dim[r->same] == r->out.dim[r->same])
     r->same++;
   const Binding *let = find_let(s, x, r);
   if (let && blamed(e, let)) return;
@@ -370,7 +392,8 @@ static void say_reshape(Elab *e, const Scope *s, const Expr *x, const Val *a, Re
   if (let) blame_let(e, s, d, r, let);
 }
 
-/* The dims of `as [..]`: `..` keeps leading axes, `auto` takes what is left. False after a message. */
+/* The dims of `as [..]`: `..` keeps leading axes, `auto` takes what is left. False after a message.
+ */
 static bool recast_dims(Elab *e, const Scope *s, const Expr *x, Recast *r) {
   const TypeExpr *t = x->type;
   int dots = -1, wild = -1;

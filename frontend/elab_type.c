@@ -1,6 +1,6 @@
-/* elab_type.c - shapes in signatures: unification of arguments, promises of results, shapes of parameters.
- * A dim that is a single name without a meaning is bound to the size it meets; every other dim is evaluated and must
- * agree. `..` stands for any number of leading axes. */
+/* elab_type.c - shapes in signatures: unification of arguments, promises of results, shapes of
+ * parameters. A dim that is a single name without a meaning is bound to the size it meets; every
+ * other dim is evaluated and must agree. `..` stands for any number of leading axes. */
 #include <string.h>
 #include "elab.h"
 
@@ -50,9 +50,9 @@ static const char *type_values(Elab *e, const Scope *s, const TypeExpr *t) {
 
 /* Where a shape and a type part ways. */
 typedef struct {
-  bool failed;    /* a message was given already */
-  bool rank;      /* number of axes */
-  int axis;       /* of the shape */
+  bool failed; /* a message was given already */
+  bool rank;   /* number of axes */
+  int axis;    /* of the shape */
   const Expr *dim;
   int64_t want;
 } Mismatch;
@@ -111,9 +111,9 @@ static const char *callee_text(Elab *e, const Frame *f, const Expr *call) {
 
 static bool wrong_kind(Elab *e, const Frame *f, const FnArg *arg, const Val *v, const Expr *x,
                        const Expr *call) {
-  Diag *d = elab_error(e, E_TYPE, x ? x->loc : arg->loc, "argument `%s` of `%s` takes %s, not %s",
-                       arg->name.text, callee_text(e, f, call), say_type(e, arg->type),
-                       say_val(e, v));
+  Diag *d =
+      elab_error(e, E_TYPE, x ? x->loc : arg->loc, "argument `%s` of `%s` takes %s, not %s",
+                 arg->name.text, callee_text(e, f, call), say_type(e, arg->type), say_val(e, v));
   diag_label(e->d, d, arg->type->loc, "declared here");
   if (v->kind == V_TENSOR && dtype_fits(arg->type, DT_F32))
     diag_help(e->d, d, "`x as f32` converts");
@@ -122,10 +122,10 @@ static bool wrong_kind(Elab *e, const Frame *f, const FnArg *arg, const Val *v, 
 
 static bool wrong_shape(Elab *e, const Frame *f, const FnArg *arg, const Val *v, const Expr *x,
                         const Expr *call, const Mismatch *m) {
-  Diag *d = elab_error(e, E_ARG_SHAPE, x ? x->loc : arg->loc,
-                       "argument `%s` of `%s` must be %s, not %s", arg->name.text,
-                       callee_text(e, f, call), type_values(e, &f->scope, arg->type),
-                       say_shape(e, v));
+  Diag *d =
+      elab_error(e, E_ARG_SHAPE, x ? x->loc : arg->loc, "argument `%s` of `%s` must be %s, not %s",
+                 arg->name.text, callee_text(e, f, call), type_values(e, &f->scope, arg->type),
+                 say_shape(e, v));
   if (m->rank)
     diag_label(e->d, d, arg->type->loc, "declared here, with another number of axes");
   else

@@ -1,4 +1,5 @@
-/* job.c - elaborate(): from the files and the command line to a Job; and what a Job answers about itself. */
+/* job.c - elaborate(): from the files and the command line to a Job; and what a Job answers about
+ * itself. */
 #include <math.h>
 #include <string.h>
 #include "elab.h"
@@ -8,8 +9,9 @@ static void echo_overrides(Elab *e) {
   if (e->args->preset)
     vec_push(e->arena, &j->overrides, arena_printf(e->arena, "preset %s", e->args->preset));
   for (int i = 0; i < e->args->dims.n; i++)
-    vec_push(e->arena, &j->overrides,
-             arena_printf(e->arena, "%s = %s", e->args->dims.at[i].name, e->args->dims.at[i].value));
+    vec_push(
+        e->arena, &j->overrides,
+        arena_printf(e->arena, "%s = %s", e->args->dims.at[i].name, e->args->dims.at[i].value));
   for (int i = 0; i < e->args->settings.n; i++)
     vec_push(e->arena, &j->overrides,
              arena_printf(e->arena, "%s = %s", e->args->settings.at[i].name,
@@ -33,7 +35,8 @@ static void count_params(Elab *e) {
     if (v->role != VAR_PARAM) continue;
     int frozen = 0;
     for (int p = 0; p < j->phases.n; p++)
-      for (int k = 0; k < j->phases.at[p].frozen.n; k++) frozen += j->phases.at[p].frozen.at[k] == i;
+      for (int k = 0; k < j->phases.at[p].frozen.n; k++)
+        frozen += j->phases.at[p].frozen.at[k] == i;
     v->trainable = !j->phases.n || frozen < j->phases.n;
     j->params += shape_count(&v->shape);
     if (v->trainable) j->trainable += shape_count(&v->shape);
@@ -43,10 +46,15 @@ static void count_params(Elab *e) {
 Job *elaborate(Arena *a, Diags *d, const JobArgs *args) {
   Job *j = arena_new_of(a, Job);
   Elab *e = arena_new_of(a, Elab);
-  *j = (Job){.arena = a, .diags = d, .path = args->path, .preset = args->preset,
-             .vars = vars_new(a), .elab = e, .eval = {.data = {-1, false}}};
-  *e = (Elab){.arena = a, .d = d, .job = j, .args = args, .not_yet_loc = NO_LOC,
-              .loss_scale = NO_LOC};
+  *j = (Job){.arena = a,
+             .diags = d,
+             .path = args->path,
+             .preset = args->preset,
+             .vars = vars_new(a),
+             .elab = e,
+             .eval = {.data = {-1, false}}};
+  *e = (Elab){
+      .arena = a, .d = d, .job = j, .args = args, .not_yet_loc = NO_LOC, .loss_scale = NO_LOC};
   int before = d->errors;
   e->main = elab_load(e, args->path, NO_LOC);
   if (!e->main) return NULL;

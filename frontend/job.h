@@ -169,8 +169,9 @@ Job *elaborate(Arena *a, Diags *d, const JobArgs *args);
  *   FN_LOSS       loss(...) with training = true. Result "loss": the micro-batch's share of the step's mean (cross
  *                 entropy is weighted by SC_INV_COUNT; other means by SC_INV_ACCUM), so that shares add up.
  *   FN_EVAL_LOSS  the same with training = false
- *   FN_METRIC     eval's metric function
- *   FN_FORWARD    forward(...) with training = false: the logits (for sampling)
+ *   FN_METRIC     eval's metric function, as it is: a mean over the micro-batch
+ *   FN_FORWARD    forward(...) with training = false: the logits (for sampling); NULL when the model has no `forward`
+ *                 with one tensor as its result
  * Inputs are g_input nodes named as the function's arguments. State updates (`:=`) are assigns. */
 Graph *job_graph(const Job *j, Arena *a, JobFn fn, int phase, int64_t samples);
 

@@ -1,11 +1,11 @@
-/* job_graph.c - graphs of the model's functions: inputs by their signatures and the sizes in force, then the walk over
- * the function; and the check of all functions that elaboration ends with. */
+/* job_graph.c - graphs of the model's functions: inputs by their signatures and the sizes in force,
+ * then the walk over the function; and the check of all functions that elaboration ends with. */
 #include <string.h>
 #include "elab.h"
 
 const Fn *job_fn(const Elab *e, JobFn kind) {
-  static const char *const names[] = {[FN_LOSS] = "loss", [FN_EVAL_LOSS] = "loss",
-                                      [FN_FORWARD] = "forward"};
+  static const char *const names[] = {
+      [FN_LOSS] = "loss", [FN_EVAL_LOSS] = "loss", [FN_FORWARD] = "forward"};
   const char *name = kind == FN_METRIC ? e->job->eval.metric : names[kind];
   const Inst *owner;
   return name && e->root ? inst_fn(e->root, name, &owner) : NULL;
@@ -49,7 +49,8 @@ static int64_t size_in_force(const Elab *e, int phase, const char *name, int64_t
   if (p->batch_dim && p->batch_dim == name) return samples;
   for (int i = 0; i < p->dims.n; i++)
     if (p->dims.at[i].name.text == name) return p->dims.at[i].value;
-  /* without `train` any size serves the check of shapes; 8 is small and no common factor of theirs */
+  /* without `train` any size serves the check of shapes; 8 is small and no common factor of theirs
+   */
   return e->no_train ? 8 : -1;
 }
 
@@ -88,10 +89,9 @@ static bool make_input(Elab *e, const Scope *s, const FnArg *arg, bool quiet, Va
   Shape shape;
   if (!type_shape(e, s, arg->type, &shape)) return false;
   g->here.loc = arg->name.loc;
-  ValueId v = g_input(g, arg->name.text, arg->type->dtype < 0 ? DT_F32 : (DType)arg->type->dtype,
-                      shape);
-  for (int k = 0; v >= 0 && k < shape.rank; k++)
-    g->values.at[v].shape.axis[k] = shape.axis[k];
+  ValueId v =
+      g_input(g, arg->name.text, arg->type->dtype < 0 ? DT_F32 : (DType)arg->type->dtype, shape);
+  for (int k = 0; v >= 0 && k < shape.rank; k++) g->values.at[v].shape.axis[k] = shape.axis[k];
   *out = val_tensor(v);
   return v >= 0;
 }
@@ -102,7 +102,7 @@ static const char *const graph_names[] = {"loss", "eval", "metric", "forward"};
 static const char *const result_names[] = {"loss", "loss", "metric", "logits"};
 
 static bool finish(Elab *e, Build *b, const Fn *fn, JobFn kind, const Val *v) {
-  if (v->kind == V_ERR) return false;
+  if (v->kind == V_ERR || (v->kind != V_TENSOR && kind == FN_FORWARD)) return false;
   if (v->kind != V_TENSOR) {
     diag_error(e->d, E_PROMISE, fn->name.loc, "`%s.%s` returns %s, not one tensor",
                e->named_item->name.text, fn->name.text, say_val(e, v));
@@ -150,10 +150,12 @@ Graph *job_build(Elab *e, Arena *a, const Fn *fn, JobFn kind, int phase, int64_t
 
 Graph *job_graph(const Job *j, Arena *a, JobFn kind, int phase, int64_t samples) {
   const Fn *fn = job_fn(j->elab, kind);
+  if (!fn && kind == FN_FORWARD) return NULL;
   ensure(fn, "the model has no function for graph `%s`", graph_names[kind]);
   ensure(phase >= 0 && phase < j->phases.n, "phase %d of %d", phase, j->phases.n);
-  Graph *g = job_build(j->elab, a, fn, kind, phase, samples, false, NULL);
-  ensure(g || j->diags->errors, "no graph of `%s` and no message", graph_names[kind]);
+  Graph *g = job_build(j->elab, a, fn, kind, phase, samples, kind == FN_FORWARD, NULL);
+  ensure(g || j->diags->errors || kind == FN_FORWARD, "no graph of `%s` and no message",
+         graph_names[kind]);
   return g;
 }
 
@@ -172,7 +174,8 @@ static void learn_targets(Elab *e, const Build *b) {
     Loc at = node_of(b->g, b->weighted.at[i])->loc;
     if (!name)
       job_say_not_yet(e, at, "cross entropy whose targets are not an input of the loss");
-    else if (e->target_input && (strcmp(name, e->target_input) || e->target_ignore != b->ignore.at[i]))
+    else if (e->target_input &&
+             (strcmp(name, e->target_input) || e->target_ignore != b->ignore.at[i]))
       job_say_not_yet(e, at, "two cross entropies with different targets");
     else
       e->target_input = name, e->target_ignore = b->ignore.at[i];
@@ -214,15 +217,16 @@ static void check_reach(Elab *e, Arena *scratch, const Fn *loss, Graph *g) {
     trained += reached[i] && vars->all.at[i].role == VAR_PARAM && vars->all.at[i].trainable;
   if (!trained) {
     Diag *d = diag_error(e->d, E_NO_GRADIENT, loss->name.loc,
-                         "no trained parameter has a gradient in `%s.%s`",
-                         e->named_item->name.text, loss->name.text);
+                         "no trained parameter has a gradient in `%s.%s`", e->named_item->name.text,
+                         loss->name.text);
     diag_note(e->d, d, "comparisons, argmax, floor and stop_gradient have none");
     return;
   }
   for (int i = 0; i < vars->all.n; i++) {
     const Var *v = &vars->all.at[i];
     if (reached[i] || v->role != VAR_PARAM || !v->trainable) continue;
-    Diag *d = diag_warn(e->d, W_UNUSED, v->loc, "parameter `%s` has no effect on the loss", v->path);
+    Diag *d =
+        diag_warn(e->d, W_UNUSED, v->loc, "parameter `%s` has no effect on the loss", v->path);
     diag_help(e->d, d, "it stays as it starts; `freeze \"%s\"` says so", v->path);
   }
 }
@@ -234,11 +238,14 @@ static void warn_batch_stats(Elab *e, int phase) {
   if (e->no_train || micro == batch) return;
   const char *of = micro > 0 ? arena_printf(e->arena, "%s=%lld", p->batch_dim, (long long)micro)
                              : arena_printf(e->arena, "%s=auto", p->batch_dim);
-  Diag *d = diag_warn(e->d, W_BATCH_STATS, p->batch_loc,
-                      "batchnorm statistics are taken over the micro-batch (%s), not the batch (%lld)",
-                      of, (long long)batch);
-  diag_note(e->d, d, "accumulation changes the result of this model; pin %s with `dims { %s = ... }` or "
-                     "use a norm that does not cross samples", p->batch_dim, p->batch_dim);
+  Diag *d =
+      diag_warn(e->d, W_BATCH_STATS, p->batch_loc,
+                "batchnorm statistics are taken over the micro-batch (%s), not the batch (%lld)",
+                of, (long long)batch);
+  diag_note(e->d, d,
+            "accumulation changes the result of this model; pin %s with `dims { %s = ... }` or "
+            "use a norm that does not cross samples",
+            p->batch_dim, p->batch_dim);
 }
 
 static bool same_dims(const TrainPhase *a, const TrainPhase *b) {
@@ -256,8 +263,8 @@ static int64_t check_samples(const Elab *e, int phase) {
   return n > 0 ? n : 1;
 }
 
-/* The loss in training, once more with two samples where the batch is open (an axis of size 1 hides broadcasts), and
- * as it is evaluated when that may differ. */
+/* The loss in training, once more with two samples where the batch is open (an axis of size 1 hides
+ * broadcasts), and as it is evaluated when that may differ. */
 static void check_loss(Elab *e, Arena *scratch, const Fn *loss, int phase) {
   Build b;
   int64_t samples = check_samples(e, phase);
@@ -284,8 +291,9 @@ static bool was_called(const Elab *e, const Fn *fn) {
 static void check_others(Elab *e, Arena *scratch, const Fn *loss, int phase) {
   for (int i = 0; i < e->root->scope.all.n && !diag_full(e->d); i++) {
     const Val *v = &e->root->scope.all.at[i].val;
-    if (v->kind != V_FN || v->fn == loss || (was_called(e, v->fn) && !e->asked_training)) continue;
+    if (v->kind != V_FN || v->fn == loss) continue;
     bool metric = e->job->eval.metric && !strcmp(e->job->eval.metric, v->fn->name.text);
+    if (was_called(e, v->fn) && !e->asked_training && !metric) continue;
     job_build(e, scratch, v->fn, metric ? FN_METRIC : FN_FORWARD, phase, check_samples(e, phase),
               !metric, NULL);
   }
@@ -301,8 +309,7 @@ void job_check_functions(Elab *e) {
   }
   for (int p = 0; p < e->job->phases.n && !diag_full(e->d); p++) {
     bool again = false;
-    for (int q = 0; q < p; q++)
-      again |= same_dims(&e->job->phases.at[p], &e->job->phases.at[q]);
+    for (int q = 0; q < p; q++) again |= same_dims(&e->job->phases.at[p], &e->job->phases.at[q]);
     if (again) continue;
     if (loss) check_loss(e, scratch, loss, p);
     if (!p) check_others(e, scratch, loss, p);

@@ -1,7 +1,8 @@
 /* job_loss.c - the loss as a sum of parts, each weighted for the whole optimizer step.
  *
- * Cross entropy carries the weight 1 / valid tokens of the step already. Every other additive part is a value of this
- * micro-batch alone and is multiplied by 1 / accumulation, so that the parts of all micro-batches add up. */
+ * Cross entropy carries the weight 1 / valid tokens of the step already. Every other additive part
+ * is a value of this micro-batch alone and is multiplied by 1 / accumulation, so that the parts of
+ * all micro-batches add up. */
 #include "elab.h"
 
 static bool is_weighted(const Build *b, ValueId v) {
@@ -16,7 +17,8 @@ static bool is_constant(const Graph *g, ValueId v) {
   return n->op == OP_CONST || (view && is_constant(g, n->in[0]));
 }
 
-/* Does a weighted value lie anywhere below v? Visited values are marked, so that each is looked at once. */
+/* Does a weighted value lie anywhere below v? Visited values are marked, so that each is looked at
+ * once. */
 static bool holds_weighted(Build *b, ValueId v, int8_t *seen) {
   if (is_weighted(b, v)) return true;
   if (seen[v]) return seen[v] > 1;
@@ -62,12 +64,14 @@ static ValueId weigh_inside(Weigh *w, ValueId v) {
       if (x == n.in[0]) return v;
       return n.op == OP_NEG ? g_unary(g, OP_NEG, x) : n.op == OP_CAST ? g_cast(g, x, DT_F32) : x;
     }
-    default: break;
+    default:
+      break;
   }
   Diag *d = diag_error(w->e->d, E_TYPE, loc_ok(n.loc) ? n.loc : w->at,
                        "cross entropy goes through `%s` on its way to the loss", op_name(n.op));
-  diag_note(w->e->d, d, "a loss is a sum of cross entropies and means, each times a constant: only then do "
-                        "micro-batches add up to the batch");
+  diag_note(w->e->d, d,
+            "a loss is a sum of cross entropies and means, each times a constant: only then do "
+            "micro-batches add up to the batch");
   w->failed = true;
   return v;
 }
@@ -82,8 +86,7 @@ static ValueId weigh(Weigh *w, ValueId v) {
 ValueId job_weigh_loss(Elab *e, Build *b, ValueId loss, Loc at) {
   b->g->here.loc = at;
   if (val(b->g, loss)->shape.rank) loss = g_reshape(b->g, loss, shape_scalar());
-  Weigh w = {.e = e, .b = b, .at = at,
-             .seen = arena_array(b->g->arena, int8_t, b->g->values.n)};
+  Weigh w = {.e = e, .b = b, .at = at, .seen = arena_array(b->g->arena, int8_t, b->g->values.n)};
   ValueId v = loss < 0 ? -1 : weigh(&w, loss);
   return w.failed ? -1 : v;
 }

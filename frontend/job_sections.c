@@ -32,8 +32,8 @@ DataRef job_data_ref(Elab *e, const Expr *x) {
   for (int i = 0; name->kind == EX_NAME && i < j->data.n; i++)
     if (!strcmp(j->data.at[i].name, name->text)) found = i;
   if (found < 0) {
-    Diag *d = diag_error(e->d, E_UNKNOWN_NAME, name->loc, "no data is called `%s`",
-                         say_expr(e, name));
+    Diag *d =
+        diag_error(e->d, E_UNKNOWN_NAME, name->loc, "no data is called `%s`", say_expr(e, name));
     VEC(const char *) names = {0};
     for (int i = 0; i < j->data.n; i++) vec_push(e->arena, &names, j->data.at[i].name);
     if (name->kind == EX_NAME) say_nearest(e, d, name->text, names.at, names.n);
@@ -68,16 +68,19 @@ static void read_data(Elab *e, const Item *it) {
   Job *j = e->job;
   for (int i = 0; i < j->data.n; i++) {
     if (strcmp(j->data.at[i].name, it->name.text)) continue;
-    Diag *d = diag_error(e->d, E_REDEFINED, it->name.loc, "data `%s` is defined twice",
-                         it->name.text);
+    Diag *d =
+        diag_error(e->d, E_REDEFINED, it->name.loc, "data `%s` is defined twice", it->name.text);
     diag_label(e->d, d, j->data.at[i].loc, "first here");
     return;
   }
   Settings s;
   int kind = 0;
   bool ok = settings_call(e, "data", it->value, &s, &kind);
-  Data data = {.name = it->name.text, .kind = (DataKind)kind, .loc = it->name.loc,
-               .shuffle = true, .holdout = ok ? 0 : 1e-9};
+  Data data = {.name = it->name.text,
+               .kind = (DataKind)kind,
+               .loc = it->name.loc,
+               .shuffle = true,
+               .holdout = ok ? 0 : 1e-9};
   if (ok) {
     const SetValue *v;
     data.train = settings_get(&s, "train")->text;
@@ -145,7 +148,8 @@ static void read_memory(Elab *e, const Item *it) {
   const SetValue *optimizer = settings_get(&s, "optimizer");
   e->job->memory.recompute = modes[settings_get(&s, "recompute")->choice];
   e->job->memory.optimizer = places[optimizer->choice];
-  if (optimizer->choice == 1) job_say_not_yet(e, optimizer->loc, "the optimizer's state on the host");
+  if (optimizer->choice == 1)
+    job_say_not_yet(e, optimizer->loc, "the optimizer's state on the host");
 }
 
 /* ---- which sections there are ---- */
@@ -177,8 +181,8 @@ void job_sections(Elab *e) {
     for (int k = 0; k < COUNT_OF(known); k++) {
       if (strcmp(known[k], it->key.text)) continue;
       if (first[k] && k != 3) {
-        Diag *d = diag_error(e->d, E_REDEFINED, it->key.loc, "section `%s` is given twice",
-                             it->key.text);
+        Diag *d =
+            diag_error(e->d, E_REDEFINED, it->key.loc, "section `%s` is given twice", it->key.text);
         diag_label(e->d, d, first[k]->key.loc, "first here");
       }
       if (!first[k]) first[k] = it;

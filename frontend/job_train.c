@@ -1,4 +1,5 @@
-/* job_train.c - `train`: settings, phases laid over them, groups, what is frozen, evaluation, checkpoints. */
+/* job_train.c - `train`: settings, phases laid over them, groups, what is frozen, evaluation,
+ * checkpoints. */
 #include <math.h>
 #include <string.h>
 #include "settings.h"
@@ -41,8 +42,8 @@ static bool known_dim(Elab *e, const Name *key) {
                        key->text);
   say_nearest(e, d, key->text, words.at, words.n);
   if (scope_find_here(&e->root->scope, key->text))
-    diag_help(e->d, d, "`%s` is a size of the model: pass -D %s=.., or set it in a preset", key->text,
-              key->text);
+    diag_help(e->d, d, "`%s` is a size of the model: pass -D %s=.., or set it in a preset",
+              key->text, key->text);
   return false;
 }
 
@@ -75,7 +76,8 @@ static void read_group(Elab *e, Stage *t, const Entry *block) {
   Settings s = settings_new(e, "group", block->loc);
   for (int i = 0; i < block->body.n; i++) t->ok &= settings_entry(e, &s, block->body.at[i], false);
   const SetValue *decay = settings_get(&s, "weight_decay"), *scale = settings_get(&s, "lr_scale");
-  Group g = {.loc = block->loc, .weight_decay = decay->given ? decay->num : NAN,
+  Group g = {.loc = block->loc,
+             .weight_decay = decay->given ? decay->num : NAN,
              .lr_scale = scale->given ? scale->num : NAN};
   for (int i = 0; i < block->patterns.n; i++) {
     t->ok &= select_check(e, block->patterns.at[i].text, block->patterns.at[i].loc, false);
@@ -87,7 +89,8 @@ static void read_group(Elab *e, Stage *t, const Entry *block) {
 static void read_freeze(Elab *e, Stage *t, const Entry *en) {
   for (int i = 0; i < en->patterns.n; i++) {
     t->ok &= select_check(e, en->patterns.at[i].text, en->patterns.at[i].loc, false);
-    vec_push(e->arena, &t->freezes, ((Freeze){en->patterns.at[i], !strcmp(en->key.text, "freeze")}));
+    vec_push(e->arena, &t->freezes,
+             ((Freeze){en->patterns.at[i], !strcmp(en->key.text, "freeze")}));
   }
 }
 
@@ -189,7 +192,8 @@ static const DimSetting *dim_setting(const TrainPhase *p, const char *name) {
   return NULL;
 }
 
-/* The dim of the micro-batch is the one that is `auto`, else the first axis of the loss's first input. */
+/* The dim of the micro-batch is the one that is `auto`, else the first axis of the loss's first
+ * input. */
 static bool choose_batch_dim(Elab *e, TrainPhase *p) {
   const Fn *loss = e->root ? job_fn(e, FN_LOSS) : NULL;
   if (!loss || !loss->args.n || !loss->args.at[0].type) return false;
@@ -207,8 +211,9 @@ static bool choose_batch_dim(Elab *e, TrainPhase *p) {
     return false;
   }
   if (p->batch_dim) return true;
-  Diag *d = diag_error(e->d, E_TYPE, t->loc, "the first axis of the loss's first input is the batch, "
-                                             "and has to have a name");
+  Diag *d = diag_error(e->d, E_TYPE, t->loc,
+                       "the first axis of the loss's first input is the batch, "
+                       "and has to have a name");
   diag_help(e->d, d, "write `i32[B, T]`");
   return false;
 }
@@ -219,8 +224,9 @@ static void check_batch(Elab *e, const TrainPhase *p, const SetValue *batch) {
   if (p->unit == BATCH_TOKENS) {
     if (len < 1) return; /* a missing size is reported with the function that needs it */
     if (n % len) {
-      Diag *d = diag_error(e->d, E_VALUE, batch->loc, "a batch of %s tokens is no multiple of %s = %lld",
-                           format_count(e->arena, n), e->seq_dim, (long long)len);
+      Diag *d =
+          diag_error(e->d, E_VALUE, batch->loc, "a batch of %s tokens is no multiple of %s = %lld",
+                     format_count(e->arena, n), e->seq_dim, (long long)len);
       const DimSetting *t = dim_setting(p, e->seq_dim);
       if (t) diag_label(e->d, d, t->name.loc, "%s is set here", e->seq_dim);
       int64_t below = n / len * len;
@@ -235,8 +241,9 @@ static void check_batch(Elab *e, const TrainPhase *p, const SetValue *batch) {
   }
   int64_t micro = dim_of(p, p->batch_dim);
   if (micro < 1 || n % micro == 0) return;
-  Diag *d = diag_error(e->d, E_VALUE, batch->loc, "a step of %lld samples is no multiple of %s = %lld",
-                       (long long)n, p->batch_dim, (long long)micro);
+  Diag *d =
+      diag_error(e->d, E_VALUE, batch->loc, "a step of %lld samples is no multiple of %s = %lld",
+                 (long long)n, p->batch_dim, (long long)micro);
   const DimSetting *b = dim_setting(p, p->batch_dim);
   if (b) diag_label(e->d, d, b->name.loc, "%s is set here", p->batch_dim);
   diag_help(e->d, d, "`%s = auto` leaves it to the planner", p->batch_dim);
@@ -256,7 +263,8 @@ static void read_batch(Elab *e, Stage *t, TrainPhase *p) {
   p->batch_loc = v->loc;
   p->batch = (int64_t)settings_get(&s, "n")->num;
   if (p->unit == BATCH_TOKENS && has_inputs && !e->seq_dim) {
-    Diag *d = diag_error(e->d, E_VALUE, v->loc, "samples of this model are not sequences of tokens");
+    Diag *d =
+        diag_error(e->d, E_VALUE, v->loc, "samples of this model are not sequences of tokens");
     diag_help(e->d, d, "write `seqs(n)` or `images(n)`");
   }
   if (has_inputs) check_batch(e, p, v);
@@ -293,8 +301,8 @@ static void dims_of_command_line(Elab *e, Stage *t) {
   for (int i = 0; i < e->args->dims.n; i++) {
     const char *name = intern(e->args->dims.at[i].name);
     if (is_formal(e, name)) continue;
-    const Expr *x = elab_parse_value(e, arena_printf(e->arena, "-D %s", name),
-                                     e->args->dims.at[i].value);
+    const Expr *x =
+        elab_parse_value(e, arena_printf(e->arena, "-D %s", name), e->args->dims.at[i].value);
     int64_t value;
     if (x && dim_value(e, x, &value)) set_dim(e, t, &(Name){name, x->loc}, value);
   }
@@ -371,11 +379,27 @@ static void read_eval(Elab *e, const Entry *block) {
                                .metric = metric->text};
 }
 
+/* Each of the selectors in "*.a, *.b" must match. */
+static void check_selectors(Elab *e, const SetValue *v) {
+  const char *p = v->text;
+  while (p && *p) {
+    p += strspn(p, ", ");
+    size_t n, used;
+    int braces = 0; /* commas inside {a,b} separate alternatives */
+    for (used = 0; p[used] && (p[used] != ',' || braces); used++)
+      braces += p[used] == '{' ? 1 : p[used] == '}' ? -1 : 0;
+    for (n = used; n && p[n - 1] == ' ';) n--;
+    if (n) select_check(e, intern_n(p, n), v->loc, false);
+    p += used;
+  }
+}
+
 static void read_checkpoint(Elab *e, const Entry *block) {
   Settings s = settings_new(e, "checkpoint", block->loc);
   for (int i = 0; i < block->body.n; i++)
     if (!settings_entry(e, &s, block->body.at[i], false)) return;
   if (!settings_complete(e, &s, block->key.loc, "checkpoint")) return;
+  check_selectors(e, settings_get(&s, "only"));
   e->job->checkpoint = (CheckpointSetting){.every = (int64_t)settings_get(&s, "every")->num,
                                            .keep = (int64_t)settings_get(&s, "keep")->num,
                                            .only = settings_get(&s, "only")->text};
@@ -411,8 +435,13 @@ static void no_train(Elab *e) {
   Stage t = {.s = settings_new(e, "train", NO_LOC), .ok = true};
   e->no_train = true;
   dims_of_command_line(e, &t);
-  TrainPhase p = {.name = "", .loc = NO_LOC, .data = {-1, false}, .unit = BATCH_SEQS, .batch = 1,
-                  .opt = {.kind = OPT_ADAMW}, .sched = {.cycles = 1}};
+  TrainPhase p = {.name = "",
+                  .loc = NO_LOC,
+                  .data = {-1, false},
+                  .unit = BATCH_SEQS,
+                  .batch = 1,
+                  .opt = {.kind = OPT_ADAMW},
+                  .sched = {.cycles = 1}};
   for (int i = 0; i < t.dims.n; i++) vec_push(e->arena, &p.dims, t.dims.at[i]);
   choose_batch_dim(e, &p);
   vec_push(e->arena, &e->job->phases, p);
@@ -443,10 +472,11 @@ void job_train(Elab *e) {
     if (!strcmp(en->key.text, "checkpoint")) read_checkpoint(e, en);
   }
   for (int i = 0; i < e->job->data.n; i++) {
-    static const char *const kinds[] = {[DATA_TSV] = "tsv", [DATA_IMAGES] = "images",
-                                        [DATA_SPAN] = "span_corruption"};
+    static const char *const kinds[] = {
+        [DATA_TSV] = "tsv", [DATA_IMAGES] = "images", [DATA_SPAN] = "span_corruption"};
     const Data *data = &e->job->data.at[i];
-    if (data->kind >= DATA_TSV) job_say_not_yet(e, data->loc, "data of kind `%s`", kinds[data->kind]);
+    if (data->kind >= DATA_TSV)
+      job_say_not_yet(e, data->loc, "data of kind `%s`", kinds[data->kind]);
   }
   if (loc_ok(e->loss_scale)) job_say_not_yet(e, e->loss_scale, "loss scaling");
 }

@@ -1,5 +1,5 @@
-/* settings.c - reads sections by the rows of settings.def: unknown keys, wrong types and values out of range are
- * reported here, so that what comes out can be used as it is. */
+/* settings.c - reads sections by the rows of settings.def: unknown keys, wrong types and values out
+ * of range are reported here, so that what comes out can be used as it is. */
 #include "settings.h"
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,9 @@ static const struct {
 #include "settings.def"
 };
 
-static bool same(const char *a, const char *b) { return !strcmp(a, b); }
+static bool same(const char *a, const char *b) {
+  return !strcmp(a, b);
+}
 
 static const char *short_name(const char *section) {
   const char *dot = strchr(section, '.');
@@ -50,18 +52,26 @@ static void fill_preset(SetValue *v) {
   if (!*p || *p == '!') return;
   switch (v->row->kind) {
     case SK_NUMBER:
-    case SK_COUNT: v->num = strtod(p, NULL); return;
-    case SK_FLAG: v->num = same(p, "true"); return;
+    case SK_COUNT:
+      v->num = strtod(p, NULL);
+      return;
+    case SK_FLAG:
+      v->num = same(p, "true");
+      return;
     case SK_PAIR:
       v->pair[0] = strtod(p, NULL);
       v->pair[1] = strtod(strchr(p, ',') + 1, NULL);
       return;
-    case SK_CHOICE: v->text = intern_n(p, strcspn(p, "|")); return;
+    case SK_CHOICE:
+      v->text = intern_n(p, strcspn(p, "|"));
+      return;
     case SK_DTYPE:
       v->text = p;
       v->dtype = same(p, "auto") ? PREC_AUTO : dtype_by_name(p);
       return;
-    default: v->text = p; return;
+    default:
+      v->text = p;
+      return;
   }
 }
 
@@ -93,17 +103,28 @@ SetValue *settings_get(const Settings *s, const char *key) {
 
 static const char *kind_text(SettingKind k) {
   switch (k) {
-    case SK_NUMBER: return "a number";
-    case SK_COUNT: return "a whole number";
-    case SK_FLAG: return "true or false";
-    case SK_TEXT: return "a text in quotes";
-    case SK_TEXTS: return "a list of texts: [\"a\", \"b\"]";
-    case SK_PAIR: return "two numbers: (a, b)";
-    case SK_DTYPE: return "a number format, such as f32 or bf16, or auto";
-    case SK_CHOICE: return "one of a few words";
-    case SK_DATA: return "data, such as corpus.train";
-    case SK_NAME: return "the name of a function";
-    default: return "another form";
+    case SK_NUMBER:
+      return "a number";
+    case SK_COUNT:
+      return "a whole number";
+    case SK_FLAG:
+      return "true or false";
+    case SK_TEXT:
+      return "a text in quotes";
+    case SK_TEXTS:
+      return "a list of texts: [\"a\", \"b\"]";
+    case SK_PAIR:
+      return "two numbers: (a, b)";
+    case SK_DTYPE:
+      return "a number format, such as f32 or bf16, or auto";
+    case SK_CHOICE:
+      return "one of a few words";
+    case SK_DATA:
+      return "data, such as corpus.train";
+    case SK_NAME:
+      return "the name of a function";
+    default:
+      return "another form";
   }
 }
 
@@ -127,8 +148,7 @@ static bool read_number(Elab *e, const Setting *r, const Expr *x, SetValue *out)
   Val v = eval_static(e, job_scope(e), x, "a setting");
   if (v.kind == V_ERR) return false;
   bool whole = v.kind == V_INT || (v.kind == V_NUM && v.f == floor(v.f));
-  if (r->kind == SK_FLAG ? v.kind != V_BOOL : !val_is_number(&v))
-    return wrong_type(e, r, x, &v);
+  if (r->kind == SK_FLAG ? v.kind != V_BOOL : !val_is_number(&v)) return wrong_type(e, r, x, &v);
   if (r->kind == SK_COUNT && !(v.f > -9e15 && v.f < 9e15 && whole)) return wrong_type(e, r, x, &v);
   out->num = r->kind == SK_FLAG ? (double)v.i : v.f;
   return r->kind == SK_FLAG || in_range(e, r, x, out->num);
@@ -149,10 +169,14 @@ static const char *word_of(const Expr *x) {
   switch (x->kind) {
     case EX_NAME:
     case EX_STRING:
-    case EX_DTYPE: return x->text;
-    case EX_AUTO: return "auto";
-    case EX_NONE: return "none";
-    default: return NULL;
+    case EX_DTYPE:
+      return x->text;
+    case EX_AUTO:
+      return "auto";
+    case EX_NONE:
+      return "none";
+    default:
+      return NULL;
   }
 }
 
@@ -204,11 +228,16 @@ static bool read_value(Elab *e, const Expr *x, SetValue *out) {
   switch (r->kind) {
     case SK_NUMBER:
     case SK_COUNT:
-    case SK_FLAG: return read_number(e, r, x, out);
-    case SK_PAIR: return read_pair(e, r, x, out);
-    case SK_CHOICE: return read_choice(e, r, x, out);
-    case SK_DTYPE: return read_dtype(e, r, x, out);
-    case SK_TEXTS: return read_texts(e, r, x);
+    case SK_FLAG:
+      return read_number(e, r, x, out);
+    case SK_PAIR:
+      return read_pair(e, r, x, out);
+    case SK_CHOICE:
+      return read_choice(e, r, x, out);
+    case SK_DTYPE:
+      return read_dtype(e, r, x, out);
+    case SK_TEXTS:
+      return read_texts(e, r, x);
     case SK_TEXT:
       out->text = x->kind == EX_STRING ? x->text : NULL;
       return out->text || wrong_type(e, r, x, NULL);
@@ -218,8 +247,10 @@ static bool read_value(Elab *e, const Expr *x, SetValue *out) {
     case SK_DATA:
       out->data = job_data_ref(e, x);
       return out->data.data >= 0;
-    case SK_CALL: return true; /* read by settings_call */
-    default: return wrong_type(e, r, x, NULL);
+    case SK_CALL:
+      return true; /* read by settings_call */
+    default:
+      return wrong_type(e, r, x, NULL);
   }
 }
 
@@ -242,7 +273,8 @@ const Setting *settings_row(Elab *e, const char *section, const Name *key, bool 
     outside = &rows[i];
   }
   if (outside) {
-    Diag *d = elab_error(e, E_UNKNOWN_SETTING, key->loc, "`%s` is the same in all phases", key->text);
+    Diag *d =
+        elab_error(e, E_UNKNOWN_SETTING, key->loc, "`%s` is the same in all phases", key->text);
     diag_help(e->d, d, "set it in `train` itself");
     return NULL;
   }
@@ -254,9 +286,10 @@ const Setting *settings_row(Elab *e, const char *section, const Name *key, bool 
 }
 
 static bool wrong_form(Elab *e, const Setting *r, const Entry *en) {
-  static const char *const forms[] = {
-      [SK_BLOCK] = "%s { .. }", [SK_NAMED] = "%s NAME { .. }", [SK_MARKED] = "%s \"selector\" { .. }",
-      [SK_SELECT] = "%s \"selector\", .."};
+  static const char *const forms[] = {[SK_BLOCK] = "%s { .. }",
+                                      [SK_NAMED] = "%s NAME { .. }",
+                                      [SK_MARKED] = "%s \"selector\" { .. }",
+                                      [SK_SELECT] = "%s \"selector\", .."};
   const char *form = r->kind >= SK_BLOCK && r->kind <= SK_SELECT ? forms[r->kind] : "%s = value";
   Diag *d = elab_error(e, E_TYPE, en->key.loc, "`%s` is not written like this", r->key);
   const char *mark = strstr(form, "%s");
@@ -275,11 +308,11 @@ bool settings_entry(Elab *e, Settings *s, const Entry *en, bool in_phase) {
   }
   const Setting *r = settings_row(e, s->section, &en->key, in_phase);
   if (!r) return false;
-  bool form = en->kind == EN_SET                                  ? r->kind <= SK_CALL
-              : en->kind == EN_DO                                 ? r->kind == SK_SELECT
-              : en->patterns.n                                    ? r->kind == SK_MARKED
-              : en->name.text                                     ? r->kind == SK_NAMED
-                                                                  : r->kind == SK_BLOCK;
+  bool form = en->kind == EN_SET  ? r->kind <= SK_CALL
+              : en->kind == EN_DO ? r->kind == SK_SELECT
+              : en->patterns.n    ? r->kind == SK_MARKED
+              : en->name.text     ? r->kind == SK_NAMED
+                                  : r->kind == SK_BLOCK;
   if (!form) return wrong_form(e, r, en);
   return en->kind != EN_SET || read_value(e, en->value, settings_get(s, r->key));
 }
@@ -309,8 +342,8 @@ static const char *find_choice(Elab *e, const char *family, const Expr *name, in
     }
     vec_push(e->arena, &names, sections[i].name + n + 1);
   }
-  Diag *d = elab_error(e, E_UNKNOWN_SETTING, name->loc, "unknown %s `%s`", family,
-                       say_expr(e, name));
+  Diag *d =
+      elab_error(e, E_UNKNOWN_SETTING, name->loc, "unknown %s `%s`", family, say_expr(e, name));
   if (name->text) say_nearest(e, d, name->text, names.at, names.n);
   Str s = {.arena = e->arena};
   for (int i = 0; i < names.n; i++) str_addf(&s, "%s%s", i ? ", " : "", names.at[i]);
@@ -334,10 +367,14 @@ bool settings_call(Elab *e, const char *family, const Expr *x, Settings *out, in
     names[i] = intern(out->at[i].row->key);
     required[i] = *out->at[i].row->preset == '!';
   }
-  Callee c = {.what = arena_printf(e->arena, "%s(...)", name->text), .decl = NO_LOC, .n = out->n,
+  Callee c = {.what = arena_printf(e->arena, "%s(...)", name->text),
+              .decl = NO_LOC,
+              .n = out->n,
               .signature = arena_printf(e->arena, "%s; see `mtc help %s`",
                                         call_signature(e, section), family),
-              .names = names, .required = required, .unknown = E_UNKNOWN_SETTING};
+              .names = names,
+              .required = required,
+              .unknown = E_UNKNOWN_SETTING};
   if (!match_args(e, x, &c, slot)) return false;
   bool ok = true;
   for (int i = 0; i < out->n; i++)
@@ -383,8 +420,8 @@ void settings_markdown(FILE *to) {
   for (int i = 0; i < COUNT_OF(sections); i++) {
     const char *name = sections[i].name, *dot = strchr(name, '.');
     if (dot)
-      fprintf(to, "%s### `%.*s = %s(..)`\n\n%s\n\n", i ? "\n" : "", (int)(dot - name), name, dot + 1,
-              sections[i].doc);
+      fprintf(to, "%s### `%.*s = %s(..)`\n\n%s\n\n", i ? "\n" : "", (int)(dot - name), name,
+              dot + 1, sections[i].doc);
     else
       fprintf(to, "%s## `%s`\n\n%s\n\n", i ? "\n" : "", name, sections[i].doc);
     fprintf(to, "| setting | meaning | unless given |\n|---|---|---|\n");

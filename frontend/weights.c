@@ -1,4 +1,5 @@
-/* weights.c - the `weights` map: checkpoint keys to variables, `{i}` over layer arrays filled in. */
+/* weights.c - the `weights` map: checkpoint keys to variables, `{i}` over layer arrays filled in.
+ */
 #include <string.h>
 #include "elab.h"
 
@@ -44,9 +45,9 @@ static Target member(Mapping *m, const Inst *in, const char *name, const Expr *x
   if (b && b->val.kind == V_LAYERS) return (Target){.at = AT_ARRAY, .val = b->val};
   if (b && b->val.kind == V_VAR) return (Target){.at = AT_VAR, .val = b->val};
   if (b && b->val.kind == V_ERR) return (Target){.at = AT_ERROR};
-  Diag *d = diag_error(m->e->d, E_NO_MATCH, at, "%s has no parameter or layer `%s`",
-                       *in->path ? arena_printf(m->e->arena, "layer `%s`", in->path) : "the model",
-                       name);
+  Diag *d =
+      diag_error(m->e->d, E_NO_MATCH, at, "%s has no parameter or layer `%s`",
+                 *in->path ? arena_printf(m->e->arena, "layer `%s`", in->path) : "the model", name);
   say_nearest_in_scope(m->e, d, name, &(Scope){.all = in->scope.all}, false);
   diag_note(m->e->d, d, "in `%s`, for the key \"%s\"", say_expr(m->e, x), m->key);
   return (Target){.at = AT_ERROR};
@@ -61,11 +62,13 @@ static Target element(Mapping *m, const Target *t, const Expr *x) {
   int64_t i = p ? p->value : -1;
   if (!p) {
     Val v = eval_static(m->e, &m->e->root->scope, ix, "an index");
-    if (v.kind != V_INT) return wrong(m, ix, "an index is a number, or the name in `{..}` of the key");
+    if (v.kind != V_INT)
+      return wrong(m, ix, "an index is a number, or the name in `{..}` of the key");
     i = v.i;
   }
   if (i < 0 || i >= t->val.n)
-    return wrong(m, x, arena_printf(m->e->arena, "layer %lld of %d is indexed", (long long)i, t->val.n));
+    return wrong(m, x,
+                 arena_printf(m->e->arena, "layer %lld of %d is indexed", (long long)i, t->val.n));
   return (Target){.at = AT_LAYER, .val = t->val.items[i]};
 }
 
@@ -115,8 +118,8 @@ static bool add_key(Mapping *m, const Target *t) {
   Job *j = m->e->job;
   for (int i = 0; i < m->n; i++)
     if (m->place[i].value < 0) {
-      wrong(m, m->entry->value, arena_printf(m->e->arena, "the parameter does not depend on `{%s}`",
-                                             m->place[i].name));
+      wrong(m, m->entry->value,
+            arena_printf(m->e->arena, "the parameter does not depend on `{%s}`", m->place[i].name));
       return false;
     }
   const char *key = filled(m);
@@ -135,9 +138,12 @@ static bool add_key(Mapping *m, const Target *t) {
 static bool expand(Mapping *m) {
   Target t = follow(m, m->entry->value);
   switch (t.at) {
-    case AT_ERROR: return false;
-    case AT_ABSENT: return true; /* of a branch of `if` that this model does not take */
-    case AT_VAR: return add_key(m, &t);
+    case AT_ERROR:
+      return false;
+    case AT_ABSENT:
+      return true; /* of a branch of `if` that this model does not take */
+    case AT_VAR:
+      return add_key(m, &t);
     case AT_OPEN:
       for (int i = 0; i < t.count; i++) {
         t.open->value = i;
@@ -164,7 +170,8 @@ static bool places(Mapping *m) {
 
 static void map_entry(Elab *e, const Entry *en) {
   if (en->kind != EN_SET_PATTERN) {
-    Diag *d = diag_error(e->d, E_TYPE, en->loc, "`weights` holds lines like `\"key\" = h[i].attn.q.w`");
+    Diag *d =
+        diag_error(e->d, E_TYPE, en->loc, "`weights` holds lines like `\"key\" = h[i].attn.q.w`");
     if (en->key.text) diag_help(e->d, d, "put the key in quotes");
     return;
   }

@@ -1,5 +1,5 @@
-/* Elaboration: the messages of docs/language.md at their places, -D, --set and presets, derived models, and the graphs of
- * functions: layers, paths, weights of the parts of a loss. */
+/* Elaboration: the messages of docs/language.md at their places, -D, --set and presets, derived
+ * models, and the graphs of functions: layers, paths, weights of the parts of a loss. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +84,8 @@ static Run changed(const char *model, const char *from, const char *to) {
   assert_non_null(text);
   char *at = strstr(text, from);
   assert_non_null(at);
-  Run r = run_text(arena_printf(a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)), NULL);
+  Run r =
+      run_text(arena_printf(a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)), NULL);
   arena_free(a);
   return r;
 }
@@ -120,8 +121,8 @@ static void a_head_size_that_does_not_fit(void **state) {
 
 static void a_broken_promise(void **state) {
   (void)state;
-  says(changed("llama.mt", "layer o = Linear(H * Dh, D,", "layer o = Linear(H * Dh, 2 * D,"), "E0211",
-       19, 12, 1,
+  says(changed("llama.mt", "layer o = Linear(H * Dh, D,", "layer o = Linear(H * Dh, 2 * D,"),
+       "E0211", 19, 12, 1,
        SAYS("block `Attention` promises [B, T, D] but returns [B=1, T=2048, 8192]",
             "promised: D=4096 on axis 2", "Linear(In=4096, Out=8192), declared at 13:3",
             "in h.0.attn"));
@@ -277,8 +278,8 @@ static int count_op(const Graph *g, Op op) {
 
 static void graphs_of_all_examples_are_sound(void **state) {
   (void)state;
-  static const char *const models[] = {"gpt2.mt", "llama.mt", "llama_lora.mt", "bert_cls.mt", "t5.mt",
-                                       "char.mt"};
+  static const char *const models[] = {"gpt2.mt",     "llama.mt", "llama_lora.mt",
+                                       "bert_cls.mt", "t5.mt",    "char.mt"};
   for (int i = 0; i < COUNT_OF(models); i++) {
     Run r = run_model(models[i], SAYS("L=2"));
     for (int p = 0; p < r.j->phases.n; p++) {
@@ -351,7 +352,8 @@ static void targets_are_known_to_the_data(void **state) {
   arena_free(r.a);
 }
 
-/* The value of the loss over `n` samples with the given step scalars, all parameters 0.05 + i / 1000. */
+/* The value of the loss over `n` samples with the given step scalars, all parameters 0.05 + i /
+ * 1000. */
 static double loss_value(const Run *r, int from, int n, int valid, double share) {
   Graph *g = graph_of(r, FN_EVAL_LOSS, n);
   double tokens[32], targets[32];
@@ -374,7 +376,8 @@ static double loss_value(const Run *r, int from, int n, int valid, double share)
   return graph_interp(g, &in)[g->results.at[0]][0];
 }
 
-/* A step of 4 samples gives one loss, in one micro-batch or in two or four, whatever its parts are. */
+/* A step of 4 samples gives one loss, in one micro-batch or in two or four, whatever its parts are.
+ */
 static void parts_of_a_loss_add_up(void **state) {
   (void)state;
   for (int aux = 0; aux < 2; aux++) {
@@ -412,8 +415,8 @@ static void what_cannot_be_planned_is_named(void **state) {
   (void)state;
   static const struct {
     const char *model, *words;
-  } rows[] = {{"gpt2.mt", NULL},        {"llama.mt", NULL},          {"llama_lora.mt", NULL},
-              {"t5.mt", "adafactor"},   {"bert_cls.mt", "tsv"},      {"resnet50.mt", "sgd"},
+  } rows[] = {{"gpt2.mt", NULL},      {"llama.mt", NULL},     {"llama_lora.mt", NULL},
+              {"t5.mt", "adafactor"}, {"bert_cls.mt", "tsv"}, {"resnet50.mt", "sgd"},
               {"char.mt", NULL}};
   for (int i = 0; i < COUNT_OF(rows); i++) {
     Run r = run_model(rows[i].model, NULL);
@@ -434,8 +437,8 @@ static void groups_decide_decay(void **state) {
   static const struct {
     const char *path;
     double decay;
-  } rows[] = {{"wte.w", 0.1},       {"h.0.c_attn.w", 0.1}, {"h.0.c_attn.b", 0},
-              {"h.0.ln_1.w", 0},    {"ln_f.w", 0},         {"ln_f.b", 0}};
+  } rows[] = {{"wte.w", 0.1},    {"h.0.c_attn.w", 0.1}, {"h.0.c_attn.b", 0},
+              {"h.0.ln_1.w", 0}, {"ln_f.w", 0},         {"ln_f.b", 0}};
   for (int i = 0; i < COUNT_OF(rows); i++) {
     int v = var_find(r.j->vars, rows[i].path);
     assert_true(job_weight_decay(r.j, 0, v) == rows[i].decay);

@@ -1,4 +1,5 @@
-/* Exact parameter counts of the example models, as published; adapters, frozen and tied parameters, names. */
+/* Exact parameter counts of the example models, as published; adapters, frozen and tied parameters,
+ * names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,8 +91,8 @@ static void state_is_no_parameter(void **state) {
 
 static void variables_are_in_order_of_declaration(void **state) {
   (void)state;
-  static const char *const order[] = {"wte.w", "wpe.w", "h.0.ln_1.w", "h.0.ln_1.b", "h.0.c_attn.w",
-                                      "h.0.c_attn.b", "h.0.c_proj.w"};
+  static const char *const order[] = {"wte.w",        "wpe.w",        "h.0.ln_1.w",  "h.0.ln_1.b",
+                                      "h.0.c_attn.w", "h.0.c_attn.b", "h.0.c_proj.w"};
   Job *j = load("gpt2.mt", NULL);
   for (int i = 0; i < COUNT_OF(order); i++) assert_string_equal(j->vars->all.at[i].path, order[i]);
   assert_string_equal(j->vars->all.at[147].path, "ln_f.b");

@@ -1,4 +1,5 @@
-/* Sections: every key of the examples lands in the Job, defaults, phases, choices; help and documentation from the table. */
+/* Sections: every key of the examples lands in the Job, defaults, phases, choices; help and
+ * documentation from the table. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,13 +162,14 @@ static void what_is_not_given_has_a_default(void **state) {
 
 static void values_may_be_computed(void **state) {
   (void)state;
-  Job *j = with_sections("precision { compute = tf32 }\nmemory { recompute = none  optimizer = host }\n"
-                         "train { data = bytes.train  dims { T = long / 2  B = V / 4 }\n"
-                         "  batch = tokens(long * 2 ** 3)  steps = 10 * D  nonfinite = stop\n"
-                         "  optimizer = adamw(1e-3, betas = (0.8, 0.9))\n"
-                         "  schedule = wsd(warmup = 0.1, decay = 0.2, final_lr = 1e-5)\n"
-                         "  group \"out\" { lr_scale = 0.5 }\n"
-                         "  eval { data = bytes.val  every = 5 } }\n");
+  Job *j = with_sections(
+      "precision { compute = tf32 }\nmemory { recompute = none  optimizer = host }\n"
+      "train { data = bytes.train  dims { T = long / 2  B = V / 4 }\n"
+      "  batch = tokens(long * 2 ** 3)  steps = 10 * D  nonfinite = stop\n"
+      "  optimizer = adamw(1e-3, betas = (0.8, 0.9))\n"
+      "  schedule = wsd(warmup = 0.1, decay = 0.2, final_lr = 1e-5)\n"
+      "  group \"out\" { lr_scale = 0.5 }\n"
+      "  eval { data = bytes.val  every = 5 } }\n");
   const TrainPhase *p = &j->phases.at[0];
   assert_true(j->precision.tf32 && j->precision.compute == DT_F32);
   assert_int_equal(j->memory.recompute, RC_NONE);
@@ -223,13 +225,14 @@ static void help_comes_from_the_table(void **state) {
   (void)state;
   static const struct {
     const char *word, *says;
-  } rows[] = {{"train", "  clip"},      {"schedule", "cosine(..)"}, {"cosine", "  cycles"},
+  } rows[] = {{"train", "  clip"},        {"schedule", "cosine(..)"}, {"cosine", "  cycles"},
               {"optimizer", "adafactor"}, {"data", "  too_long"},     {"precision", "\"selector\""},
-              {"checkpoint", "  keep"}, {"group", "  lr_scale"}};
+              {"checkpoint", "  keep"},   {"group", "  lr_scale"}};
   for (int i = 0; i < COUNT_OF(rows); i++) {
     char *text = text_of(settings_help, rows[i].word);
     assert_non_null(text);
-    if (!strstr(text, rows[i].says)) fail_msg("help %s lacks `%s`:\n%s", rows[i].word, rows[i].says, text);
+    if (!strstr(text, rows[i].says))
+      fail_msg("help %s lacks `%s`:\n%s", rows[i].word, rows[i].says, text);
     free(text);
   }
   assert_null(text_of(settings_help, "trian"));

@@ -1,5 +1,5 @@
-/* What expressions of functions mean: shape, axis names and values of each operator and operation, by the interpreter of
- * the graph; static arithmetic by sizes that follow from it. */
+/* What expressions of functions mean: shape, axis names and values of each operator and operation,
+ * by the interpreter of the graph; static arithmetic by sizes that follow from it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,12 +36,15 @@ static Job *load(Arena *a, const char *text) {
   return j;
 }
 
-/* The value of a body with x [B=2, T=3, D=4] = 0, 1, .. 23, y [D=4] = 10, 20, 30, 40 and ids i32[B, T] = 0 .. 5. */
+/* The value of a body with x [B=2, T=3, D=4] = 0, 1, .. 23, y [D=4] = 10, 20, 30, 40 and ids i32[B,
+ * T] = 0 .. 5. */
 static Result body(const char *statements) {
   Result r = {.a = arena_new()};
-  Job *j = load(r.a, arena_printf(r.a, "mt 1\nlet D = 4\nlet two = 2\n"
-                                       "model M() { fn forward(x [2, 3, D], y [D], ids i32[2, 3]) {\n%s\n} }\n",
-                                  statements));
+  Job *j = load(
+      r.a, arena_printf(r.a,
+                        "mt 1\nlet D = 4\nlet two = 2\n"
+                        "model M() { fn forward(x [2, 3, D], y [D], ids i32[2, 3]) {\n%s\n} }\n",
+                        statements));
   Graph *g = job_graph(j, r.a, FN_FORWARD, 0, 1);
   assert_non_null(g);
   assert_null(graph_verify(g, r.a));
@@ -75,7 +78,7 @@ static void gives(Result r, const char *what, const char *shape, int n, const do
   arena_free(r.a);
 }
 
-#define GIVES(e, shape, ...)                                                                       \
+#define GIVES(e, shape, ...) \
   gives(expr(e), e, shape, COUNT_OF(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
 
 static void arithmetic(void **state) {
@@ -127,7 +130,8 @@ static void reshaping(void **state) {
 
 static void parts(void **state) {
   (void)state;
-  gives(body("a, b = split(x, 2)\nreturn b"), "second half", "[2, 3, 2]", 4, (double[]){2, 3, 6, 7});
+  gives(body("a, b = split(x, 2)\nreturn b"), "second half", "[2, 3, 2]", 4,
+        (double[]){2, 3, 6, 7});
   gives(body("a, b = split(x, (1, 2), axis = 1)\nreturn b"), "two of three", "[2, 2, D=4]", 2,
         (double[]){4, 5});
   GIVES("concat((x, x), axis = 1)", "[2, 6, D=4]", 0, 1);
@@ -165,15 +169,16 @@ static void elementwise(void **state) {
 
 static void norms(void **state) {
   (void)state;
-  GIVES("layernorm(x, y, y, eps = 0.0)", "[2, 3, D=4]", 10 - 10 * 1.341640786, 20 - 20 * 0.447213595);
+  GIVES("layernorm(x, y, y, eps = 0.0)", "[2, 3, D=4]", 10 - 10 * 1.341640786,
+        20 - 20 * 0.447213595);
   GIVES("rmsnorm(y, y, eps = 0.0)", "[D=4]", 10 * 10 / sqrt(750));
   GIVES("affine(x, y[0:3], y[1:4], axis = 1)", "[2, 3, D=4]", 20, 30, 40, 50, 4 * 20 + 30);
-  gives(body("n, m, v = batchnorm(x as [2, 3, 2, 2], y[0:3], y[0:3], eps = 0.0)\nreturn m"), "means",
-        "[3]", 3, (double[]){7.5, 11.5, 15.5});
+  gives(body("n, m, v = batchnorm(x as [2, 3, 2, 2], y[0:3], y[0:3], eps = 0.0)\nreturn m"),
+        "means", "[3]", 3, (double[]){7.5, 11.5, 15.5});
   gives(body("n, m, v = batchnorm(x as [2, 3, 2, 2], y[0:3], y[0:3], eps = 0.0)\nreturn v"),
         "unbiased variances", "[3]", 1, (double[]){298.0 / 7});
-  gives(body("n, m, v = batchnorm(x as [2, 3, 2, 2], y[0:3], y[0:3], eps = 0.0)\nreturn n"), "batchnorm",
-        "[2, 3, 2, 2]", 1, (double[]){10 - 10 * 7.5 / sqrt(298.0 / 8)});
+  gives(body("n, m, v = batchnorm(x as [2, 3, 2, 2], y[0:3], y[0:3], eps = 0.0)\nreturn n"),
+        "batchnorm", "[2, 3, 2, 2]", 1, (double[]){10 - 10 * 7.5 / sqrt(298.0 / 8)});
 }
 
 /* T5's bucket of one distance, as its authors write it. */
@@ -188,7 +193,8 @@ static int bucket(int distance, bool both, int buckets, int most) {
   }
   int exact = buckets / 2;
   if (distance < exact) return base + distance;
-  int far = exact + (int)(log((double)distance / exact) / log((double)most / exact) * (buckets - exact));
+  int far =
+      exact + (int)(log((double)distance / exact) / log((double)most / exact) * (buckets - exact));
   return base + (far < buckets - 1 ? far : buckets - 1);
 }
 
@@ -206,12 +212,15 @@ static void buckets_of_t5(void **state) {
 
 static void attention_shapes(void **state) {
   (void)state;
-  GIVES("attention(x as [2, 3, 2, 2], x[:, :, 0:2] as [2, 3, 1, 2], x[:, :, 2:4] as [2, 3, 1, 2], "
-        "causal = true)", "[2, 3, 2, 2]", 2, 3, 2, 3);
+  GIVES(
+      "attention(x as [2, 3, 2, 2], x[:, :, 0:2] as [2, 3, 1, 2], x[:, :, 2:4] as [2, 3, 1, 2], "
+      "causal = true)",
+      "[2, 3, 2, 2]", 2, 3, 2, 3);
   GIVES("rope(x as [2, 3, 2, 2])", "[2, 3, 2, 2]", 0, 1, 2, 3, 4 * cos(1) - 5 * sin(1));
-  GIVES("attention(x as [2, 3, 2, 2], x as [2, 3, 2, 2], x as [2, 3, 2, 2], mask = ids > 0, "
-        "bias = x[0:1, :, 0:3] as [1, 3, 3] + (x[:, :, 0:3] as [2, 3, 3]))[0, 0, 0]", "[2]",
-        4 + 4 / (1 + exp(-4 / sqrt(2) - 2)));
+  GIVES(
+      "attention(x as [2, 3, 2, 2], x as [2, 3, 2, 2], x as [2, 3, 2, 2], mask = ids > 0, "
+      "bias = x[0:1, :, 0:3] as [1, 3, 3] + (x[:, :, 0:3] as [2, 3, 3]))[0, 0, 0]",
+      "[2]", 4 + 4 / (1 + exp(-4 / sqrt(2) - 2)));
 }
 
 static void statements(void **state) {
@@ -221,8 +230,8 @@ static void statements(void **state) {
         (double[]){7});
   gives(body("if D > 3 and not training { return y } else { return x }"), "if", "[D=4]", 1,
         (double[]){10});
-  gives(body("if D > 9 { return x } else if D == 4 { z = y * 2 } else { z = y }\nreturn z"), "else if",
-        "[D=4]", 1, (double[]){20});
+  gives(body("if D > 9 { return x } else if D == 4 { z = y * 2 } else { z = y }\nreturn z"),
+        "else if", "[D=4]", 1, (double[]){20});
   gives(body("return D % 3 == 1 ? y : x"), "?:", "[D=4]", 1, (double[]){10});
 }
 
@@ -253,12 +262,13 @@ static int64_t last_dim(const char *model, int axis) {
 static void dims_unify_across_arguments(void **state) {
   (void)state;
   assert_int_equal(
-      last_dim("mt 1\n"
-               "block Pair(D) { fn forward(a [.., D], b [N, Tq], c [N, Tq, K]) -> [.., D + Tq * K] {\n"
-               "  return concat((a, (c as [N, Tq * K])[0] as [1, Tq * K]), axis = 1) } }\n"
-               "model M() { layer p = Pair(4)\n"
-               "  fn forward(a [1, 4], b [5, 6], c [5, 6, 7]) { return p(a, b, c) } }\n",
-               1),
+      last_dim(
+          "mt 1\n"
+          "block Pair(D) { fn forward(a [.., D], b [N, Tq], c [N, Tq, K]) -> [.., D + Tq * K] {\n"
+          "  return concat((a, (c as [N, Tq * K])[0] as [1, Tq * K]), axis = 1) } }\n"
+          "model M() { layer p = Pair(4)\n"
+          "  fn forward(a [1, 4], b [5, 6], c [5, 6, 7]) { return p(a, b, c) } }\n",
+          1),
       46);
 }
 
@@ -282,12 +292,18 @@ static void files_functions_and_layers_call_each_other(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(arithmetic),       cmocka_unit_test(comparison),
-      cmocka_unit_test(indexing),         cmocka_unit_test(reshaping),
-      cmocka_unit_test(parts),            cmocka_unit_test(reductions),
-      cmocka_unit_test(elementwise),      cmocka_unit_test(norms),
-      cmocka_unit_test(buckets_of_t5),    cmocka_unit_test(attention_shapes),
-      cmocka_unit_test(statements),       cmocka_unit_test(static_numbers),
+      cmocka_unit_test(arithmetic),
+      cmocka_unit_test(comparison),
+      cmocka_unit_test(indexing),
+      cmocka_unit_test(reshaping),
+      cmocka_unit_test(parts),
+      cmocka_unit_test(reductions),
+      cmocka_unit_test(elementwise),
+      cmocka_unit_test(norms),
+      cmocka_unit_test(buckets_of_t5),
+      cmocka_unit_test(attention_shapes),
+      cmocka_unit_test(statements),
+      cmocka_unit_test(static_numbers),
       cmocka_unit_test(dims_unify_across_arguments),
       cmocka_unit_test(files_functions_and_layers_call_each_other),
   };
