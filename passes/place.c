@@ -133,9 +133,29 @@ PlaceGraph place_graph(const PlaceInst *in, Arena *a) {
   return g;
 }
 
-/* Exact search alone first, node limits doubling, one tree for each rank order; then in turns with
- * ejection chains. When the target itself resists, the chains take the height down in steps that
- * halve at every fourth failure. */
+/* One tree for each rank order, until one decides. */
+static ExactResult try_orders(Placer *p, ExactSearch *exact, int64_t capacity, int64_t nodes) {
+  for (int order = 0; order < EXACT_ORDERS && p->work < p->limit; order++) {
+    ExactResult r = exact_run(exact, order, capacity, nodes);
+    if (r != EXACT_LIMIT) return r;
+  }
+  return EXACT_LIMIT;
+}
+
+/* No plan is as low as `refuted`: halves the range up to the best height until it is closed. */
+static void close_range(Placer *p, ExactSearch *exact, int64_t refuted) {
+  int64_t nodes = 2 * p->in->n;
+  while (refuted + 1 < p->best_height && p->work < p->limit) {
+    int64_t middle = refuted + (p->best_height - refuted) / 2;
+    ExactResult r = try_orders(p, exact, middle, nodes);
+    if (r == EXACT_NONE) refuted = middle;
+    if (r == EXACT_LIMIT) nodes *= 2;
+  }
+}
+
+/* Exact search alone first, node limits doubling; then in turns with ejection chains. When the
+ * target itself resists, the chains take the height down in steps that halve at every fourth
+ * failure. */
 static void place_small(Placer *p) {
   PlaceGraph graph = place_graph(p->in, p->arena);
   ExactSearch *exact = exact_new(p, &graph);
@@ -145,13 +165,12 @@ static void place_small(Placer *p) {
   while (!placer_done(p)) {
     nodes *= 2;
     int64_t start = p->work;
-    for (int order = 0; order < EXACT_ORDERS && !placer_done(p); order++) {
-      if (exact_run(exact, order, p->target, nodes) == EXACT_NONE) {
-        p->refuted = true;
-        return;
-      }
+    if (try_orders(p, exact, p->target, nodes) == EXACT_NONE) {
+      p->refuted = true;
+      if (p->target == p->in->bound) close_range(p, exact, p->target);
+      return;
     }
-    if (p->work < EXACT_ALONE_NS) continue;
+    if (p->work < EXACT_ALONE_NS || placer_done(p)) continue;
     if (!eject) eject = eject_new(p, &graph);
     int64_t middle = p->work, share = 4 * (middle - start);
     while (!placer_done(p) && p->work - middle < share) {
