@@ -85,7 +85,6 @@ struct Unit {
   File *file;
   Scope scope;
   bool loading;
-  VEC(const Unit *) uses;
 };
 
 struct Inst {
@@ -96,15 +95,13 @@ struct Inst {
   Scope scope;        /* formals, lets, params, states, layers, functions */
   Loc decl;           /* of the layer's declaration */
   const Inst *wraps;  /* a layer given to a `: layer` formal */
-  const Inst *up;
-  bool element; /* of a layer array */
+  bool element;       /* of a layer array */
 };
 
 /* The graph under construction. */
 typedef struct Frame {
   struct Frame *up;
   const Inst *inst; /* NULL in functions of a file */
-  const Unit *unit;
   const Fn *fn;
   Loc call; /* where it was called */
   Scope scope;
@@ -131,11 +128,6 @@ typedef struct {
   bool *matched; /* per pattern */
 } WrapUse;
 
-typedef struct {
-  const char *path; /* of a layer */
-  const Inst *inst;
-} LayerEntry;
-
 struct Elab {
   Arena *arena;
   Diags *d;
@@ -147,11 +139,12 @@ struct Elab {
   const Item *model_item;
   const Item *named_item; /* the model as the file names it: model_item or a derivation */
   const Inst *root;
-  VEC(LayerEntry) layers; /* every layer, in order of declaration along the path */
+  VEC(const char *) layers; /* paths of all layers, in order of declaration along the path */
   VEC(WrapUse) wraps;
   VEC(const Inst *) making; /* layers that are being made, outermost first */
   Build *b;                 /* NULL while everything is static */
   Frame *frame;             /* innermost call */
+  int64_t work;             /* calls and rounds of loops of this graph */
   VEC(const Fn *) called;   /* functions of the model that graphs have walked through */
   bool asked_training;      /* some function depends on `training` */
   VEC(Loc) blamed;          /* `let`s that a wrong `as` was put down to */

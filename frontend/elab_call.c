@@ -195,6 +195,16 @@ static void exec_update(Elab *e, Frame *f, const Stmt *st) {
   g_assign(e->b->g, (int)b->val.i, v.v);
 }
 
+/* Everything is unrolled: a bound on that, so that no model keeps the compiler busy for hours. */
+static bool too_much(Elab *e, Loc at) {
+  enum { MOST = 1000000 };
+  if (++e->work <= MOST) return false;
+  if (e->work == MOST + 1)
+    elab_error(e, E_VALUE, at, "the model unrolls into more than %d calls and rounds of loops",
+               MOST);
+  return true;
+}
+
 /* What `for` walks over: a range, a tuple, an array of layers. */
 static bool loop_items(Elab *e, Frame *f, const Stmt *st, Val *out) {
   if (!st->to) {
@@ -236,6 +246,7 @@ static void exec_for(Elab *e, Frame *f, const Stmt *st) {
   }
   for (int i = 0; i < list.n && !f->returned && !diag_full(e->d); i++) {
     Arena *a = elab_arena(e);
+    if (too_much(e, st->loc)) give_up(f);
     if (n == 2) scope_set(a, &f->scope, st->targets.at[0].text, val_int(i, NULL), st->loc);
     scope_set(a, &f->scope, st->targets.at[n - 1].text, list.items[i], st->loc);
     exec_list(e, f, &st->body);
@@ -363,13 +374,10 @@ static void run_body(Elab *e, Frame *f) {
 
 Val call_fn(Elab *e, const Inst *inst, const Unit *unit, const Fn *fn, const Expr *call,
             const Val *args, const Expr *const *exprs) {
-  if (recursive(e, inst, fn, call)) return VAL_ERR;
-  Frame f = {.inst = inst,
-             .unit = unit,
-             .fn = fn,
-             .call = call ? caret(call) : NO_LOC,
-             .result = VAL_NONE,
-             .lead = -1};
+  if (recursive(e, inst, fn, call) || too_much(e, call ? caret(call) : fn->name.loc))
+    return VAL_ERR;
+  Frame f = {
+      .inst = inst, .fn = fn, .call = call ? caret(call) : NO_LOC, .result = VAL_NONE, .lead = -1};
   f.scope.up = inst ? &inst->scope : &unit->scope;
   bool ok = true;
   for (int i = 0; i < fn->args.n; i++) {

@@ -11,7 +11,7 @@
 #include "builtins.h"
 #include "elab.h"
 
-enum { MOST_LAYERS = 10000, MOST_VARS = 200000 };
+enum { MOST_LAYERS = 10000, MOST_IN_ALL = 50000 };
 
 const Binding *inst_find(const Inst *in, const char *name) {
   for (; in; in = in->wraps) {
@@ -135,7 +135,7 @@ static void make_var(Elab *e, Inst *in, const Member *m) {
 /* ---- children ---- */
 
 static Inst *inst_make(Elab *e, const Val *block, const char *path, const char *prefix, Loc decl,
-                       const Inst *up, const Val *args, const bool *given);
+                       const Val *args, const bool *given);
 
 static const char *block_signature(Elab *e, const Item *it) {
   Str s = {.arena = e->arena};
@@ -231,14 +231,14 @@ static bool recursive_block(Elab *e, const Val *block, const Expr *x) {
 }
 
 static Inst *call_block(Elab *e, const Scope *s, const Expr *x, const char *path,
-                        const char *prefix, Loc decl, const Inst *up, const Inst *wrapped) {
+                        const char *prefix, Loc decl, const Inst *wrapped) {
   const Binding *b = called_block(e, s, x);
   if (!b || recursive_block(e, &b->val, x)) return NULL;
   int n = b->val.item->formals.n;
   Val *args = arena_array(e->arena, Val, n);
   bool *given = arena_array(e->arena, bool, n);
   if (!block_args(e, s, x, &b->val, wrapped, args, given)) return NULL;
-  return inst_make(e, &b->val, path, prefix, decl, up, args, given);
+  return inst_make(e, &b->val, path, prefix, decl, args, given);
 }
 
 /* Does a name that the wrapper declares exist in the wrapped layer? */
@@ -265,7 +265,7 @@ static const char *wrapper_prefix(Elab *e, const Scope *s, const Expr *with, con
   return below(child->path, name);
 }
 
-static Inst *wrapped(Elab *e, Inst *child, const Inst *up) {
+static Inst *wrapped(Elab *e, Inst *child) {
   for (int w = 0; w < e->wraps.n && child; w++) {
     const WrapUse *use = &e->wraps.at[w];
     bool hit = false;
@@ -276,18 +276,18 @@ static Inst *wrapped(Elab *e, Inst *child, const Inst *up) {
     if (!hit) continue;
     const Scope *s = &use->unit->scope;
     child = call_block(e, s, use->wrap->with, child->path,
-                       wrapper_prefix(e, s, use->wrap->with, child), use->wrap->loc, up, child);
+                       wrapper_prefix(e, s, use->wrap->with, child), use->wrap->loc, child);
   }
   return child;
 }
 
 /* The value of `layer name = ..`: a new layer, or an existing one under another name. */
-static Val make_layer(Elab *e, Inst *in, const Scope *s, const Expr *x, const char *path, Loc decl,
+static Val make_layer(Elab *e, const Scope *s, const Expr *x, const char *path, Loc decl,
                       bool element) {
   if (x->kind == EX_COND) {
     bool yes;
     if (!eval_cond(e, s, x->a, &yes)) return VAL_ERR;
-    return make_layer(e, in, s, yes ? x->b : x->c, path, decl, element);
+    return make_layer(e, s, yes ? x->b : x->c, path, decl, element);
   }
   if (x->kind != EX_CALL) {
     Val v = eval(e, s, x);
@@ -295,21 +295,19 @@ static Val make_layer(Elab *e, Inst *in, const Scope *s, const Expr *x, const ch
     elab_error(e, E_TYPE, x->loc, "a layer is made from a block, not from %s", say_val(e, &v));
     return VAL_ERR;
   }
-  int slot = e->layers.n;
-  vec_push(e->arena, &e->layers, ((LayerEntry){.path = path}));
-  Inst *child = call_block(e, s, x, path, path, decl, in, NULL);
+  vec_push(e->arena, &e->layers, path);
+  Inst *child = call_block(e, s, x, path, path, decl, NULL);
   if (child) child->element = element;
-  if (child) child = wrapped(e, child, in);
+  if (child) child = wrapped(e, child);
   if (!child) return VAL_ERR;
   child->element = element;
-  e->layers.at[slot].inst = child;
   return (Val){.kind = V_LAYER, .inst = child};
 }
 
 static void make_layers(Elab *e, Inst *in, const Member *m) {
   Loc decl = m->loc;
   if (!m->to) {
-    Val v = make_layer(e, in, &in->scope, m->value, below(in->path, m->name.text), decl, false);
+    Val v = make_layer(e, &in->scope, m->value, below(in->path, m->name.text), decl, false);
     define(e, in, &m->name, v, m->name.loc, false);
     return;
   }
@@ -318,8 +316,13 @@ static void make_layers(Elab *e, Inst *in, const Member *m) {
   bool ok = (!m->from || eval_dim(e, &in->scope, m->from, &from, &name)) &&
             eval_dim(e, &in->scope, m->to, &to, &name);
   int64_t n = ok && to > from ? to - from : 0;
-  if (n > MOST_LAYERS || e->job->vars->all.n > MOST_VARS) {
-    elab_error(e, E_VALUE, m->to->loc, "%lld layers are too many", (long long)n);
+  if (n > MOST_LAYERS || e->layers.n > MOST_IN_ALL || e->job->vars->all.n > MOST_IN_ALL) {
+    if (n > MOST_LAYERS)
+      elab_error(e, E_VALUE, m->to->loc, "an array has at most %d layers, not %lld", MOST_LAYERS,
+                 (long long)n);
+    else
+      elab_error(e, E_VALUE, m->to->loc, "the model has more than %d layers or parameters",
+                 MOST_IN_ALL);
     ok = false;
   }
   Val v = {.kind = ok ? V_LAYERS : V_ERR, .n = ok ? (int)n : 0};
@@ -329,7 +332,7 @@ static void make_layers(Elab *e, Inst *in, const Member *m) {
     if (m->index.text)
       scope_set(e->arena, &s, m->index.text, val_int(from + i, NULL), m->index.loc);
     const char *path = intern_printf("%s.%d", below(in->path, m->name.text), i);
-    items[i] = make_layer(e, in, &s, m->value, path, decl, true);
+    items[i] = make_layer(e, &s, m->value, path, decl, true);
     if (items[i].kind != V_ERR) continue;
     v.kind = V_ERR; /* one mistake, one message: the others would make the same */
     break;
@@ -407,18 +410,17 @@ static void make_members(Elab *e, Inst *in, const MemberList *list) {
 
 /* A new layer of a block; NULL when its formals or members are wrong. */
 static Inst *inst_make(Elab *e, const Val *block, const char *path, const char *prefix, Loc decl,
-                       const Inst *up, const Val *args, const bool *given) {
+                       const Val *args, const bool *given) {
   const Item *it = block->item;
   Inst *in = arena_new_of(e->arena, Inst);
-  *in = (Inst){
-      .unit = block->unit, .item = it, .path = path, .prefix = prefix, .decl = decl, .up = up};
+  *in = (Inst){.unit = block->unit, .item = it, .path = path, .prefix = prefix, .decl = decl};
   in->scope.up = &block->unit->scope;
   int before = e->d->errors;
   vec_push(e->arena, &e->making, in);
   for (int i = 0; i < it->formals.n; i++) {
     const Formal *f = &it->formals.at[i];
     Val v = given[i] ? args[i] : eval_static(e, &in->scope, f->value, "the default of a formal");
-    if (v.kind == V_INT && (!given[i] || !up)) v.name = f->name.text;
+    if (v.kind == V_INT && (!given[i] || !*path)) v.name = f->name.text;
     if (f->is_layer && v.kind == V_LAYER) in->wraps = v.inst;
     define(e, in, &f->name, v, f->name.loc, false);
   }
@@ -574,7 +576,7 @@ const Inst *elab_model(Elab *e) {
   Val *args = arena_array(e->arena, Val, e->model_item->formals.n);
   bool *given = arena_array(e->arena, bool, e->model_item->formals.n);
   if (!model_args(e, &chain, &block, args, given)) return NULL;
-  e->root = inst_make(e, &block, "", "", e->named_item->name.loc, NULL, args, given);
+  e->root = inst_make(e, &block, "", "", e->named_item->name.loc, args, given);
   if (!e->root) return NULL;
   for (int w = 0; w < e->wraps.n; w++)
     for (int p = 0; p < e->wraps.at[w].wrap->patterns.n; p++) {

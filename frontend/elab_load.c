@@ -186,7 +186,6 @@ static void load_use(Elab *e, Unit *u, const Item *use) {
     diag_note(e->d, d, "looked for %s", tried.text);
   }
   if (from) {
-    vec_push(e->arena, &u->uses, from);
     import(e, u, use, from);
   } else { /* names that a missing file would bring are no further mistakes */
     for (int i = 0; i < use->names.n; i++) unit_define(e, u, &use->names.at[i], VAL_ERR);

@@ -11,7 +11,7 @@ bool select_var(const char *pattern, const char *path) {
 
 static bool matches_something(Elab *e, const char *pattern, bool layers_only) {
   for (int i = 0; i < e->layers.n; i++)
-    if (selector_match(pattern, e->layers.at[i].path, NULL)) return true;
+    if (selector_match(pattern, e->layers.at[i], NULL)) return true;
   for (int i = 0; !layers_only && i < e->job->vars->all.n; i++)
     if (selector_covers(pattern, e->job->vars->all.at[i].path, NULL)) return true;
   return false;
@@ -66,7 +66,7 @@ bool select_check(Elab *e, const char *pattern, Loc at, bool layers_only) {
   Diag *d = diag_error(e->d, E_NO_MATCH, at, "pattern \"%s\" matches no %s", pattern,
                        layers_only ? "layer" : "layer or parameter");
   Kinds k = {0};
-  for (int i = 0; i < e->layers.n; i++) add_kind(e, &k, e->layers.at[i].path);
+  for (int i = 0; i < e->layers.n; i++) add_kind(e, &k, e->layers.at[i]);
   int layers = k.name.n;
   for (int i = 0; !layers_only && i < e->job->vars->all.n; i++)
     add_kind(e, &k, e->job->vars->all.at[i].path);

@@ -135,6 +135,7 @@ Graph *job_build(Elab *e, Arena *a, const Fn *fn, JobFn kind, int phase, int64_t
   if (!input_scope(e, fn, phase, samples, quiet, &s)) return NULL;
   int before = e->d->errors;
   e->b = &b;
+  e->work = 0;
   Val *args = arena_array(a, Val, fn->args.n);
   bool ok = true;
   for (int i = 0; i < fn->args.n; i++) ok &= make_input(e, &s, &fn->args.at[i], quiet, &args[i]);

@@ -15,7 +15,6 @@ typedef struct {
   VEC(DimSetting) dims;
   VEC(Group) groups;
   VEC(Freeze) freezes;
-  bool ok;
 } Stage;
 
 static void set_dim(Elab *e, Stage *t, const Name *name, int64_t value) {
@@ -63,24 +62,21 @@ static void read_dims(Elab *e, Stage *t, const Entry *block) {
     int64_t value;
     if (en->kind != EN_SET) {
       diag_error(e->d, E_TYPE, en->loc, "`dims` holds lines like `T = 1024`");
-      t->ok = false;
     } else if (known_dim(e, &en->key) && dim_value(e, en->value, &value)) {
       set_dim(e, t, &(Name){en->key.text, en->value->loc}, value);
-    } else {
-      t->ok = false;
     }
   }
 }
 
 static void read_group(Elab *e, Stage *t, const Entry *block) {
   Settings s = settings_new(e, "group", block->loc);
-  for (int i = 0; i < block->body.n; i++) t->ok &= settings_entry(e, &s, block->body.at[i], false);
+  for (int i = 0; i < block->body.n; i++) settings_entry(e, &s, block->body.at[i], false);
   const SetValue *decay = settings_get(&s, "weight_decay"), *scale = settings_get(&s, "lr_scale");
   Group g = {.loc = block->loc,
              .weight_decay = decay->given ? decay->num : NAN,
              .lr_scale = scale->given ? scale->num : NAN};
   for (int i = 0; i < block->patterns.n; i++) {
-    t->ok &= select_check(e, block->patterns.at[i].text, block->patterns.at[i].loc, false);
+    select_check(e, block->patterns.at[i].text, block->patterns.at[i].loc, false);
     vec_push(e->arena, &g.patterns, block->patterns.at[i].text);
   }
   vec_push(e->arena, &t->groups, g);
@@ -88,7 +84,7 @@ static void read_group(Elab *e, Stage *t, const Entry *block) {
 
 static void read_freeze(Elab *e, Stage *t, const Entry *en) {
   for (int i = 0; i < en->patterns.n; i++) {
-    t->ok &= select_check(e, en->patterns.at[i].text, en->patterns.at[i].loc, false);
+    select_check(e, en->patterns.at[i].text, en->patterns.at[i].loc, false);
     vec_push(e->arena, &t->freezes,
              ((Freeze){en->patterns.at[i], !strcmp(en->key.text, "freeze")}));
   }
@@ -98,10 +94,7 @@ static void read_freeze(Elab *e, Stage *t, const Entry *en) {
 static void read_entries(Elab *e, Stage *t, const EntryList *list, bool in_phase) {
   for (int i = 0; i < list->n && !diag_full(e->d); i++) {
     const Entry *en = list->at[i];
-    if (!settings_entry(e, &t->s, en, in_phase)) {
-      t->ok = false;
-      continue;
-    }
+    if (!settings_entry(e, &t->s, en, in_phase)) continue;
     if (!strcmp(en->key.text, "dims")) read_dims(e, t, en);
     if (!strcmp(en->key.text, "group")) read_group(e, t, en);
     if (en->kind == EN_DO) read_freeze(e, t, en);
@@ -120,7 +113,6 @@ static void settle_length(Elab *e, Stage *t, const Stage *base) {
     Diag *d = diag_error(e->d, E_VALUE, epochs->loc, "`steps` and `epochs` are both given");
     diag_label(e->d, d, steps->loc, "steps");
     diag_help(e->d, d, "keep one of them");
-    t->ok = false;
   }
   if (own_steps) epochs->given = false;
   if (own_epochs && !own_steps) steps->given = false;
@@ -131,10 +123,7 @@ static void read_optimizer(Elab *e, Stage *t, Optimizer *o) {
   Settings s;
   int kind;
   if (!v->given) return; /* reported by settings_complete */
-  if (!settings_call(e, "optimizer", v->x, &s, &kind)) {
-    t->ok = false;
-    return;
-  }
+  if (!settings_call(e, "optimizer", v->x, &s, &kind)) return;
   *o = (Optimizer){.kind = (OptKind)kind, .loc = v->loc};
   for (int i = 0; i < s.n; i++) {
     const SetValue *r = &s.at[i];
@@ -155,10 +144,7 @@ static void read_schedule(Elab *e, Stage *t, Schedule *out) {
   Settings s;
   int kind;
   if (!v->given) return;
-  if (!settings_call(e, "schedule", v->x, &s, &kind)) {
-    t->ok = false;
-    return;
-  }
+  if (!settings_call(e, "schedule", v->x, &s, &kind)) return;
   out->kind = (SchedKind)kind;
   bool final = false;
   for (int i = 0; i < s.n; i++) {
@@ -168,10 +154,7 @@ static void read_schedule(Elab *e, Stage *t, Schedule *out) {
     if (!strcmp(r->row->key, "cycles")) out->cycles = r->num;
     if (!strcmp(r->row->key, "final")) out->final = r->num, final = r->given;
     if (strcmp(r->row->key, "final_lr") || !r->given) continue;
-    if (final) {
-      diag_error(e->d, E_VALUE, r->loc, "`final` and `final_lr` are both given");
-      t->ok = false;
-    }
+    if (final) diag_error(e->d, E_VALUE, r->loc, "`final` and `final_lr` are both given");
     out->final = r->num;
     out->final_is_lr = true;
   }
@@ -255,10 +238,7 @@ static void read_batch(Elab *e, Stage *t, TrainPhase *p) {
   Settings s;
   int unit;
   if (!v->given) return;
-  if (!settings_call(e, "batch", v->x, &s, &unit)) {
-    t->ok = false;
-    return;
-  }
+  if (!settings_call(e, "batch", v->x, &s, &unit)) return;
   p->unit = (BatchUnit)unit;
   p->batch_loc = v->loc;
   p->batch = (int64_t)settings_get(&s, "n")->num;
@@ -311,7 +291,7 @@ static void dims_of_command_line(Elab *e, Stage *t) {
 static void add_phase(Elab *e, Stage *t, const char *name, Loc loc, const char *label) {
   TrainPhase p = {.name = name, .loc = loc, .batch = 1, .unit = BATCH_SEQS, .batch_loc = NO_LOC};
   dims_of_command_line(e, t);
-  t->ok &= settings_complete(e, &t->s, loc, label);
+  settings_complete(e, &t->s, loc, label);
   if (diag_full(e->d)) return;
   p.data = settings_get(&t->s, "data")->data;
   for (int i = 0; i < t->dims.n; i++) vec_push(e->arena, &p.dims, t->dims.at[i]);
@@ -342,7 +322,7 @@ static void read_phases(Elab *e, const Stage *base, const Item *train) {
     for (int k = 0; k < e->job->phases.n; k++)
       if (!strcmp(e->job->phases.at[k].name, en->name.text))
         diag_error(e->d, E_REDEFINED, en->name.loc, "phase `%s` is given twice", en->name.text);
-    Stage t = {.s = settings_copy(e, &base->s), .ok = true};
+    Stage t = {.s = settings_copy(e, &base->s)};
     for (int k = 0; k < base->dims.n; k++) vec_push(e->arena, &t.dims, base->dims.at[k]);
     for (int k = 0; k < base->groups.n; k++) vec_push(e->arena, &t.groups, base->groups.at[k]);
     for (int k = 0; k < base->freezes.n; k++) vec_push(e->arena, &t.freezes, base->freezes.at[k]);
@@ -432,7 +412,7 @@ static void check_command_line_dims(Elab *e) {
 
 /* A job without `train` has one phase that nothing can be planned for. */
 static void no_train(Elab *e) {
-  Stage t = {.s = settings_new(e, "train", NO_LOC), .ok = true};
+  Stage t = {.s = settings_new(e, "train", NO_LOC)};
   e->no_train = true;
   dims_of_command_line(e, &t);
   TrainPhase p = {.name = "",
@@ -459,7 +439,7 @@ void job_train(Elab *e) {
     no_train(e);
     return;
   }
-  Stage base = {.s = settings_new(e, "train", it->key.loc), .ok = true};
+  Stage base = {.s = settings_new(e, "train", it->key.loc)};
   read_entries(e, &base, &it->entries, false);
   settle_length(e, &base, NULL);
   e->job->seed = (uint64_t)settings_get(&base.s, "seed")->num;
