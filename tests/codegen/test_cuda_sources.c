@@ -1,0 +1,198 @@
+/* test_cuda_sources.c - every emitted CUDA source compiles for every architecture without a stack frame and without
+ * spills. Needs NVRTC, no GPU; skipped where NVRTC is not installed. Images are cached, so that a second run is quick. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "codegen/attention_cuda.h"
+#include "codegen/lower.h"
+#include "codegen/nvrtc.h"
+#include "codegen/print_cuda.h"
+#include "codegen/scatter_cuda.h"
+#include "cuda_graphs.h"
+#include "passes/storage.h"
+
+/* ---- sources wait until all are known and compile together ---- */
+typedef struct {
+  const char *what;
+  AttProblem p;
+  AttKernel kernel;
+  int choice;
+} Origin;
+
+typedef struct {
+  Arena *a;
+  VEC(CudaSource) sources;
+  VEC(Origin) origins;
+} Batch;
+
+static void batch_add(Batch *b, const char *text, int sm, bool fma, Origin o) {
+  for (int i = 0; i < b->sources.n; i++)
+    if (b->sources.at[i].sm == sm && !strcmp(b->sources.at[i].source, text)) return;
+  vec_push(b->a, &b->sources, ((CudaSource){text, o.what, sm, fma}));
+  vec_push(b->a, &b->origins, o);
+}
+
+static CudaImage *batch_compile(Batch *b) {
+  CudaImage *images = arena_array(b->a, CudaImage, b->sources.n + 1);
+  Fail f = {0};
+  if (!nvrtc_compile(b->a, b->sources.n, b->sources.at, images, &f)) fail_msg("%s", f.text);
+  return images;
+}
+
+static void assert_clean(const CudaImage *m, const CudaSource *s) {
+  const KernelUse *u = image_spills(m);
+  assert_true(m->use.n > 0);
+  if (u)
+    fail_msg("%s for %s: `%s` has %d bytes of stack, %d of spills", s->name, cuda_arch(s->sm), u->name, u->stack_bytes,
+             u->spill_bytes);
+}
+
+/* ---- attention ---- */
+static void add_attention(Batch *b, AttProblem p) {
+  assert_null(attention_unsupported(&p));
+  AttKernel kernels[3];
+  for (int back = 0; back < 2; back++) {
+    int n = attention_kernels(&p, back, kernels);
+    for (int i = 0; i < n; i++) {
+      AttVariant v;
+      assert_true(attention_variant(&p, kernels[i], 0, b->a, &v));
+      const char *what = arena_printf(b->a, "attention kernel %d, head size %lld, %s%s, %s", (int)kernels[i],
+                                      (long long)p.head, p.causal ? "causal" : "full", p.mask ? ", masked" : "",
+                                      dtype_name(p.dtype));
+      batch_add(b, v.source, p.sm, true, (Origin){what, p, kernels[i], 0});
+    }
+  }
+}
+
+/* Compiles; what spills is replaced by its next variant, as the program builder does. */
+static void compile_with_fallback(Batch *b) {
+  while (b->sources.n) {
+    CudaImage *images = batch_compile(b);
+    Batch next = {.a = b->a};
+    for (int i = 0; i < b->sources.n; i++) {
+      Origin o = b->origins.at[i];
+      if (!image_spills(&images[i]) && !images[i].serialized) continue;
+      AttVariant v;
+      if (!attention_variant(&o.p, o.kernel, ++o.choice, b->a, &v)) assert_clean(&images[i], &b->sources.at[i]);
+      batch_add(&next, v.source, o.p.sm, true, o);
+    }
+    *b = next;
+  }
+}
+
+static AttProblem problem(int sm, int64_t head, bool causal, bool mask, DType t) {
+  return (AttProblem){.sm = sm, .batch = 2, .tq = 2048, .tk = 2048, .heads = 4, .kv_heads = 2, .head = head,
+                      .causal = causal, .mask = mask, .dtype = t, .sms = 132};
+}
+
+static void attention(void **state) {
+  (void)state;
+  Batch b = {.a = arena_new()};
+  for (int i = 0; i < cuda_arch_count; i++) {
+    int sm = cuda_archs[i].sm;
+    static const int64_t main_heads[] = {64, 128}, other_heads[] = {16, 32, 80, 96};
+    for (int h = 0; h < COUNT_OF(main_heads); h++)
+      for (int causal = 0; causal < 2; causal++) add_attention(&b, problem(sm, main_heads[h], causal, false, DT_BF16));
+    /* The other sizes in turns over the architectures: each meets each kind. */
+    for (int h = 0; h < COUNT_OF(other_heads); h++)
+      add_attention(&b, problem(sm, other_heads[h], (h + i) % 2, false, DT_BF16));
+    add_attention(&b, problem(sm, main_heads[i % 2], i % 2, true, DT_BF16));
+    add_attention(&b, problem(sm, 64, true, false, DT_F32));
+    add_attention(&b, problem(sm, other_heads[i % 4], i % 2, i % 3 == 0, DT_F32));
+    add_attention(&b, problem(sm, 128, i % 2, false, DT_F32));
+  }
+  compile_with_fallback(&b);
+  arena_free(b.a);
+}
+
+/* ---- loop nests and scatter ---- */
+static Storage storage_of(const ValuePlace *p) {
+  Storage s = {.buf = p->unit, .offset = p->offset};
+  memcpy(s.stride, p->stride, sizeof s.stride);
+  return s;
+}
+
+static void add_cluster(Arena *a, Str *to, const Clusters *cl, const StorageMap *m, int i, int *n) {
+  const Cluster *c = &cl->at[i];
+  if (c->kind != CL_LOOP) return;
+  Storage *in = arena_array(a, Storage, c->nin + 1), *out = arena_array(a, Storage, c->nout + 1);
+  for (int k = 0; k < c->nin; k++) in[k] = storage_of(&m->place[c->in[k]]);
+  for (int k = 0; k < c->nout; k++) out[k] = storage_of(&m->out[i][k]);
+  const char *why = NULL;
+  Kernel *k = lower_cluster(cl->g, c, in, out, a, &why);
+  if (!k) fail_msg("%s", why);
+  CudaFunction f[8];
+  int launches = kernel_print_cuda(k, a, f, COUNT_OF(f), &why);
+  if (!launches) fail_msg("%s: %s", c->name, why);
+  assert_true(cuda_workspace(k) >= 0);
+  for (int x = 0; x < launches; x++)
+    str_addf(to, "extern \"C\" __global__ void __launch_bounds__(%d) f%d%s\n", f[x].threads, (*n)++, f[x].body);
+}
+
+static const char *loops_text(Arena *a, int64_t rows, int64_t cols, DType t) {
+  Str s = {.arena = a};
+  int n = 0;
+  str_add(&s, cuda_prelude_text(a));
+  for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++) {
+    KernelGraph k = kernel_graph(a, r, rows, cols, t);
+    Clusters c = fuse_graph(k.g, a);
+    StorageMap m = storage_map(&c, a);
+    str_addf(&s, "// %s\n", kernel_graph_rows[r].name);
+    for (int i = 0; i < c.n; i++) add_cluster(a, &s, &c, &m, i, &n);
+  }
+  return s.text;
+}
+
+static void loops(void **state) {
+  (void)state;
+  Batch b = {.a = arena_new()};
+  static const struct {
+    int64_t rows, cols;
+    DType t;
+  } sizes[] = {{512, 768, DT_BF16}, {77, 1000, DT_F32}, {64, 50304, DT_BF16}, {33, 4096, DT_F32}};
+  for (int i = 0; i < COUNT_OF(sizes); i++) {
+    const char *text = loops_text(b.a, sizes[i].rows, sizes[i].cols, sizes[i].t);
+    const char *what = arena_printf(b.a, "loop nests of %lld x %lld %s", (long long)sizes[i].rows,
+                                    (long long)sizes[i].cols, dtype_name(sizes[i].t));
+    for (int s = 0; s < cuda_arch_count; s++)
+      if (i < 2 || s % 2 == i % 2) batch_add(&b, text, cuda_archs[s].sm, false, (Origin){.what = what});
+  }
+  const char *keep = getenv("KERNEL_SOURCE");
+  if (keep) write_file_atomic(keep, b.sources.at[0].source, strlen(b.sources.at[0].source));
+  CudaImage *images = batch_compile(&b);
+  for (int i = 0; i < b.sources.n; i++) assert_clean(&images[i], &b.sources.at[i]);
+  arena_free(b.a);
+}
+
+static void scatter(void **state) {
+  (void)state;
+  Batch b = {.a = arena_new()};
+  for (int i = 0; i < cuda_arch_count; i++) {
+    ScatterProblem p = {.n = 4096, .rows = 50257, .columns = 768, .row_stride = 768,
+                        .row_dtype = i % 2 ? DT_F32 : DT_BF16, .out_dtype = i % 3 ? DT_F32 : DT_BF16,
+                        .accumulate = i % 2 == 0};
+    const char *text = arena_printf(b.a, "%s%s", cuda_prelude_text(b.a), scatter_source(&p, b.a));
+    batch_add(&b, text, cuda_archs[i].sm, false, (Origin){.what = "scatter_add"});
+  }
+  CudaImage *images = batch_compile(&b);
+  for (int i = 0; i < b.sources.n; i++) assert_clean(&images[i], &b.sources.at[i]);
+  arena_free(b.a);
+}
+
+static bool nvrtc_is_here(void) {
+  Arena *a = arena_new();
+  Fail f = {0};
+  CudaImage none;
+  bool here = nvrtc_compile(a, 0, NULL, &none, &f);
+  if (!here) fprintf(stderr, "skipped: %s\n", f.text);
+  arena_free(a);
+  return here;
+}
+
+int main(void) {
+  if (!nvrtc_is_here()) return 77;
+  const struct CMUnitTest tests[] = {cmocka_unit_test(loops), cmocka_unit_test(scatter), cmocka_unit_test(attention)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
