@@ -68,7 +68,7 @@ int cmd_train(Cli *c) {
   if (flag->resume && flag->force)
     return cli_usage(c, "--resume goes on with a run, --force starts over: choose one");
   if (flag->dry_run == 0) return cli_usage(c, "--dry-run takes a number of steps from 1 on");
-  Program *p;
+  Program *p = NULL;
   int code = compiled ? load_program(c, &p) : compile_program(c, &p);
   if (code != EXIT_OK) return code;
   if (flag->device && strcmp(flag->device, p->cuda ? "cuda" : "cpu") != 0)
