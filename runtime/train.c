@@ -145,7 +145,8 @@ static bool report_memory(Train *t, Fail *f) {
                format_count(a, planned), format_bytes(a, planned), format_count(a, measured),
                format_bytes(a, measured));
   t->measured = true;
-  if (measured <= planned) return true;
+  int64_t granule = p->cuda ? 2 << 20 : 4096; /* devices hold whole ones */
+  if (measured <= round_up(planned, granule)) return true;
   return fail_set(
       f, EXIT_PLAN_BROKEN,
       "memory broke the plan: planned %lld bytes, measured %lld; this is a bug of mtc, please "
