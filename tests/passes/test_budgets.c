@@ -33,23 +33,28 @@ static void sweep(const char *path, const char *preset, const char *dim, const c
   assert_non_null(none.plan);
   int64_t most = none.plan->peak_bytes;
   args.recompute = RC_AUTO;
-  FitResult whole = plan_fit(job, a, &args);
-  int64_t floor = whole.floor_bytes, granule = args.target->granule_bytes;
+  FitPool *pool = fit_pool(job, a, &args);
+  int64_t floor = fit_within(pool, a, INT64_MAX).floor_bytes, granule = args.target->granule_bytes;
   assert_true(floor < most);
 
   double last = 1e30;
   for (int i = 0; i <= BUDGETS; i++) {
-    args.budget_bytes = floor + (most - floor) * i / BUDGETS;
-    FitResult r = plan_fit(job, a, &args);
+    int64_t budget = floor + (most - floor) * i / BUDGETS;
+    Arena *one = arena_new();
+    FitResult r = fit_within(pool, one, budget);
     assert_non_null(r.plan);
-    assert_true(r.plan->peak_bytes <= args.budget_bytes);
+    assert_true(r.plan->peak_bytes <= budget);
     assert_int_equal(r.floor_bytes, floor);
-    const char *fault = plan_check(r.plan, a);
+    const char *fault = plan_check(r.plan, one);
     if (fault) fail_msg("budget %d: %s", i, fault);
     double now = seconds_per_token(r.plan);
     if (now > last) fail_msg("budget %d is slower than the one before: %.6g > %.6g", i, now, last);
     last = now;
+    arena_free(one);
   }
+  /* Asked on their own, both sides of the floor are what the pool says. */
+  args.budget_bytes = floor;
+  assert_non_null(plan_fit(job, a, &args).plan);
   args.budget_bytes = floor - granule;
   FitResult under = plan_fit(job, a, &args);
   assert_null(under.plan);
