@@ -308,11 +308,12 @@ void job_check_functions(Elab *e) {
                          "model `%s` has no function `loss` to train", e->model_item->name.text);
     diag_help(e->d, d, "add `fn loss(..) -> f32 { return .. }`");
   }
-  for (int p = 0; p < e->job->phases.n && !diag_full(e->d); p++) {
+  int n = e->job->phases.n, before = e->d->errors;
+  for (int p = n - 1; p >= 0 && !diag_full(e->d); p--) { /* the last phase is the whole length */
     bool again = false;
-    for (int q = 0; q < p; q++) again |= same_dims(&e->job->phases.at[p], &e->job->phases.at[q]);
-    if (again) continue;
-    if (loss) check_loss(e, scratch, loss, p);
+    for (int q = n - 1; q > p && p; q--)
+      again |= same_dims(&e->job->phases.at[p], &e->job->phases.at[q]);
+    if (loss && !again && e->d->errors == before) check_loss(e, scratch, loss, p);
     if (!p) check_others(e, scratch, loss, p);
   }
   arena_free(scratch);

@@ -123,7 +123,7 @@ static void a_broken_promise(void **state) {
   (void)state;
   says(changed("llama.mt", "layer o = Linear(H * Dh, D,", "layer o = Linear(H * Dh, 2 * D,"),
        "E0211", 19, 12, 1,
-       SAYS("block `Attention` promises [B, T, D] but returns [B=1, T=2048, 8192]",
+       SAYS("block `Attention` promises [B, T, D] but returns [B=1, T=4096, 8192]",
             "promised: D=4096 on axis 2", "Linear(In=4096, Out=8192), declared at 13:3",
             "in h.0.attn"));
 }
