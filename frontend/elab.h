@@ -141,16 +141,16 @@ struct Elab {
   const Inst *root;
   VEC(const char *) layers; /* paths of all layers, in order of declaration along the path */
   VEC(WrapUse) wraps;
-  VEC(const Inst *) making; /* layers that are being made, outermost first */
-  Build *b;                 /* NULL while everything is static */
-  Frame *frame;             /* innermost call */
-  int64_t work;             /* calls and rounds of loops of this graph */
-  VEC(const Fn *) called;   /* functions of the model that graphs have walked through */
-  bool asked_training;      /* some function depends on `training` */
-  VEC(Loc) blamed;          /* `let`s that a wrong `as` was put down to */
-  const char *not_yet;      /* first thing that cannot be planned yet, and where */
-  Loc not_yet_loc;
-  const char *target_input; /* of job_target_input */
+  VEC(const Inst *) making;  /* layers that are being made, outermost first */
+  Build *b;                  /* NULL while everything is static */
+  Frame *frame;              /* innermost call */
+  int64_t work;              /* calls and rounds of loops of this graph */
+  VEC(const Fn *) called;    /* functions of the model that graphs have walked through */
+  bool asked_training;       /* some function depends on `training` */
+  VEC(Loc) blamed;           /* `let`s that a wrong `as` was put down to */
+  VEC(const char *) not_yet; /* what cannot be planned yet .. */
+  Loc not_yet_loc;           /* .. and where the first of it stands */
+  const char *target_input;  /* of job_target_input */
   int64_t target_ignore;
   bool no_train;       /* the file has no `train` */
   Scope *settings;     /* of job_scope */

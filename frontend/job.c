@@ -101,8 +101,12 @@ bool job_target_input(const Job *j, const char **input, int64_t *ignore) {
 }
 
 const char *job_not_yet(const Job *j, Loc *at) {
-  *at = j->elab->not_yet_loc;
-  return j->elab->not_yet;
+  const Elab *e = j->elab;
+  Str s = {.arena = j->arena};
+  *at = e->not_yet_loc;
+  for (int i = 0; i < e->not_yet.n; i++)
+    str_addf(&s, "%s%s", !i ? "" : i + 1 < e->not_yet.n ? ", " : " and ", e->not_yet.at[i]);
+  return s.text;
 }
 
 double job_weight_decay(const Job *j, int phase, int var) {

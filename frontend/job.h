@@ -183,8 +183,8 @@ int64_t phase_dim(const Job *j, int phase, const char *name); /* -1 unknown or a
 /* The ignore value of cross_entropy's targets (input name), so that data can count valid tokens. False if none. */
 bool job_target_input(const Job *j, const char **input, int64_t *ignore);
 
-/* The first thing of the job that this version can neither plan nor train ("operation `conv2d`", "optimizer
- * `adafactor`") and its place, for E0490; NULL when it can do all. */
+/* Everything in the job that this version can neither plan nor train ("optimizer `sgd` and operation `conv2d`") and
+ * the place of the first, for E0490; NULL when it can do all. */
 const char *job_not_yet(const Job *j, Loc *at);
 
 /* Settings of one variable in a phase, groups applied. */

@@ -14,12 +14,14 @@ const Scope *job_scope(Elab *e) {
 }
 
 void job_say_not_yet(Elab *e, Loc at, const char *fmt, ...) {
-  if (e->not_yet) return;
   va_list ap;
   va_start(ap, fmt);
-  e->not_yet = arena_vprintf(e->arena, fmt, ap);
+  const char *what = arena_vprintf(e->arena, fmt, ap);
   va_end(ap);
-  e->not_yet_loc = at;
+  for (int i = 0; i < e->not_yet.n; i++)
+    if (!strcmp(e->not_yet.at[i], what)) return;
+  if (!e->not_yet.n) e->not_yet_loc = at;
+  vec_push(e->arena, &e->not_yet, what);
 }
 
 /* ---- data ---- */
