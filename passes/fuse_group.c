@@ -23,10 +23,9 @@ typedef struct {
   int outer;              /* -1: nothing reduces yet */
   NodeId head, tail;      /* members, in no order */
   int size, inputs;       /* inputs: operands from outside, with repeats */
-  NodeId first, last;     /* smallest and largest node */
+  NodeId late;            /* at least the largest node of it and of all that it waits for */
   int chunk;
   bool forward, backward; /* holds far forward nodes, backward nodes */
-  bool hard;              /* holds terminal sums or operands that must come from storage */
   bool assigns;
   int seen;
 } Nest;
@@ -42,6 +41,8 @@ typedef struct {
   bool *tail;
   NodeId **after;
   int *nafter;
+  int *first_waiter; /* per node: start in waiter of the nodes whose `after` names it */
+  NodeId *waiter;
   Uses uses;
   int stamp;
   NodeId *stack;
@@ -109,6 +110,19 @@ void fuse_var_order(const Graph *g, const Layout *l, Arena *a, NodeId ***after_o
   *nafter_out = nafter;
 }
 
+/* The reverse of `after`. */
+static void list_waiters(Fuse *f) {
+  int n = f->g->nodes.n;
+  f->first_waiter = arena_array(f->arena, int, n + 2);
+  for (NodeId i = 0; i < n; i++)
+    for (int k = 0; k < f->nafter[i]; k++) f->first_waiter[f->after[i][k] + 1]++;
+  for (NodeId i = 0; i < n; i++) f->first_waiter[i + 1] += f->first_waiter[i];
+  f->waiter = arena_array(f->arena, NodeId, f->first_waiter[n] + 1);
+  int *at = arena_copy(f->arena, f->first_waiter, sizeof *at * (size_t)(n + 1));
+  for (NodeId i = 0; i < n; i++)
+    for (int k = 0; k < f->nafter[i]; k++) f->waiter[at[f->after[i][k]]++] = i;
+}
+
 /* The assign that stores node n, or -1. */
 static NodeId assign_of(const Fuse *f, NodeId n) {
   const Node *x = node_at(f->g, n);
@@ -120,21 +134,20 @@ static NodeId assign_of(const Fuse *f, NodeId n) {
 
 /* ---- paths ---- */
 
-/* Pushes the groups that node n waits for; true when `to` is one of them. Groups that end before `floor` cannot wait
- * for `to`. */
-static bool push_waits(Fuse *f, NodeId n, int to, int from, NodeId floor, int *depth) {
+/* Pushes the groups that node n waits for; true when `to` is one of them. What waits for a group is at least as late. */
+static bool push_waits(Fuse *f, NodeId n, int to, int from, int *depth) {
   const Node *x = node_at(f->g, n);
   int total = x->nin + f->nafter[n];
+  NodeId floor = f->group[to].late;
   for (int k = 0; k < total; k++) {
     NodeId d = k < x->nin ? val(f->g, x->in[k])->def : f->after[n][k - x->nin];
-    if (d < floor && f->group[d].parent == d && f->group[d].size == 1) continue;
     int r = root(f, d);
     Nest *q = &f->group[r];
     if (r == to) {
       if (from < 0) return true;
       continue;
     }
-    if (r == from || q->seen == f->stamp || q->last <= floor) continue;
+    if (r == from || q->seen == f->stamp || q->late < floor) continue;
     q->seen = f->stamp;
     f->stack[(*depth)++] = r;
   }
@@ -143,19 +156,43 @@ static bool push_waits(Fuse *f, NodeId n, int to, int from, NodeId floor, int *d
 
 /* A path from group `to` to group `from` through a third one. */
 static bool path_between(Fuse *f, int to, int from) {
-  NodeId floor = f->group[to].first;
-  if (f->group[from].last <= floor) return false;
+  if (f->group[from].late < f->group[to].late) return false;
   f->stamp++;
   int depth = 0, visits = 0;
-  for (NodeId n = f->group[from].head; n >= 0; n = f->next[n]) push_waits(f, n, to, from, floor, &depth);
+  for (NodeId n = f->group[from].head; n >= 0; n = f->next[n]) push_waits(f, n, to, from, &depth);
   while (depth > 0) {
     int r = f->stack[--depth];
     for (NodeId n = f->group[r].head; n >= 0; n = f->next[n]) {
       if (++visits > MAX_VISITS) return true;
-      if (push_waits(f, n, to, -1, floor, &depth)) return true;
+      if (push_waits(f, n, to, -1, &depth)) return true;
     }
   }
   return false;
+}
+
+static void raise_one(Fuse *f, NodeId n, NodeId late, int *depth) {
+  if (n > f->now) return;
+  int r = root(f, n);
+  if (f->group[r].late >= late) return;
+  f->group[r].late = late;
+  f->stack[(*depth)++] = r;
+}
+
+/* Group r has become this late; so has all that waits for it. */
+static void raise_late(Fuse *f, int r, NodeId late) {
+  int depth = 0;
+  f->group[r].late = late;
+  f->stack[depth++] = r;
+  while (depth > 0) {
+    int q = f->stack[--depth];
+    for (NodeId n = f->group[q].head; n >= 0; n = f->next[n]) {
+      const Node *x = node_at(f->g, n);
+      for (int k = 0; k < x->nout; k++)
+        for (int i = f->uses.first[x->out + k]; i < f->uses.first[x->out + k + 1]; i++)
+          raise_one(f, f->uses.user[i], late, &depth);
+      for (int i = f->first_waiter[n]; i < f->first_waiter[n + 1]; i++) raise_one(f, f->waiter[i], late, &depth);
+    }
+  }
 }
 
 /* ---- spaces ---- */
@@ -231,22 +268,25 @@ static bool spaces_fit(Fuse *f, int a, int b, int n, const int8_t *ma, const int
 
 /* ---- merging ---- */
 
-/* Edges between the members of two groups; -1 when one of them must come from storage. */
-static int edges_between(Fuse *f, int a, int b) {
-  int edges = 0;
-  bool hard = f->group[a].hard || f->group[b].hard;
-  for (int side = 0; side < 2; side++) {
-    for (NodeId n = f->group[side ? b : a].head; n >= 0; n = f->next[n]) {
-      const Node *x = node_at(f->g, n);
-      for (int k = 0; k < x->nin; k++) {
-        NodeId d = val(f->g, x->in[k])->def;
-        if (root(f, d) != (side ? a : b)) continue;
-        if (hard && (f->terminal[d] || fuse_needs_storage(f->g, f->l, x, k))) return -1;
-        edges++;
-      }
+/* Axes, in the space of n's group, of operand k. False when the operand does not go with the loop. */
+static bool operand_axes(const Fuse *f, NodeId id, int k, int8_t *axes) {
+  const Node *n = node_at(f->g, id);
+  int rank = val(f->g, n->in[k])->shape.rank;
+  const AxisMap *m = &f->axes[id];
+  const int64_t *list;
+  if (fuse_needs_storage(f->g, f->l, n, k)) return false;
+  if (n->op == OP_BROADCAST) node_list(n, "axes", &list);
+  if (op_kind(n->op) == REDUCE) {
+    int naxes = node_list(n, "axes", &list), next = naxes && list[0] == 0 && naxes < rank ? 0 : rank - naxes;
+    for (int i = 0, cut = 0, kept = 0; i < rank; i++) {
+      bool gone = cut < naxes && list[cut] == i;
+      axes[i] = (int8_t)(gone ? next++ : m->axes[kept++]);
+      cut += gone;
     }
+    return true;
   }
-  return edges;
+  for (int i = 0; i < rank; i++) axes[i] = m->axes[n->op == OP_BROADCAST ? list[i] : i];
+  return true;
 }
 
 static AxisMap mapped(const AxisMap *m, const int8_t *to) {
@@ -256,17 +296,41 @@ static AxisMap mapped(const AxisMap *m, const int8_t *to) {
   return r;
 }
 
+/* Edges between the members of two groups; -1 when one of them must come from storage or joins other axes than u. */
+static int edges_between(Fuse *f, int a, int b, const Union *u) {
+  int edges = 0;
+  for (int side = 0; side < 2; side++) {
+    for (NodeId n = f->group[side ? b : a].head; n >= 0; n = f->next[n]) {
+      const Node *x = node_at(f->g, n);
+      for (int k = 0; k < x->nin; k++) {
+        NodeId d = val(f->g, x->in[k])->def;
+        int8_t axes[MAX_RANK];
+        if (root(f, d) != (side ? a : b)) continue;
+        if (f->terminal[d] || !operand_axes(f, n, k, axes)) return -1;
+        for (int i = 0; i < val(f->g, x->in[k])->shape.rank; i++)
+          if (u->to[side][axes[i]] != u->to[!side][f->axes[d].axes[i]]) return -1;
+        edges++;
+      }
+    }
+  }
+  return edges;
+}
+
 /* Node r reads, element by element and at the same place, the variable that HOLD h is assigned to. */
 static bool reads_in_step(Fuse *f, NodeId r, NodeId h, const AxisMap *mr, const AxisMap *mh) {
   const Node *x = node_at(f->g, r);
   int var = (int)node_at(f->g, assign_of(f, h))->ints[0];
   if (op_kind(x->op) == EFFECT) return false;
   if (op_kind(x->op) != ELEM || memcmp(mr, mh, sizeof *mr)) return false;
+  bool reads = false;
   for (int k = 0; k < x->nin; k++) {
-    const Node *d = node_of(f->g, x->in[k]);
-    if (d->op == OP_VAR && d->ints[0] == var) return !fuse_needs_storage(f->g, f->l, x, k);
+    const Node *d = node_of(f->g, x->in[k]), *from = d;
+    while (op_kind(from->op) == VIEW && !f->l->mapped[from->out]) from = node_of(f->g, from->in[0]);
+    if (from->op != OP_VAR || from->ints[0] != var) continue;
+    if (from != d || fuse_needs_storage(f->g, f->l, x, k)) return false;
+    reads = true;
   }
-  return false;
+  return reads;
 }
 
 static bool variables_fit(Fuse *f, int a, int b, const Union *u) {
@@ -308,12 +372,10 @@ static void merge(Fuse *f, int a, int b, const Union *u, int edges) {
   x->outer = u->outer;
   x->size += y->size;
   x->inputs += y->inputs - edges;
-  if (y->first < x->first) x->first = y->first;
-  if (y->last > x->last) x->last = y->last;
   x->forward |= y->forward;
   x->backward |= y->backward;
-  x->hard |= y->hard;
   x->assigns |= y->assigns;
+  if (x->late != y->late) raise_late(f, a, x->late > y->late ? x->late : y->late);
 }
 
 /* Merges the groups of two nodes when that is legal; axes ma[k] and mb[k] of their spaces are the same. */
@@ -325,7 +387,7 @@ static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, co
   if (!x->loop || !y->loop || x->chunk != y->chunk) return false;
   if ((x->forward || y->forward) && (x->backward || y->backward)) return false;
   if (!spaces_fit(f, a, b, n, ma, mb, &u)) return false;
-  int edges = edges_between(f, a, b);
+  int edges = edges_between(f, a, b, &u);
   if (edges < 0 || x->inputs + y->inputs - edges > MAX_INPUTS) return false;
   if (!variables_fit(f, a, b, &u) || path_between(f, a, b) || path_between(f, b, a)) return false;
   merge(f, a, b, &u, edges);
@@ -334,40 +396,23 @@ static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, co
 
 /* ---- nodes ---- */
 
-/* Axes, in the space of n's group, of operand k. False when the operand does not go with the loop. */
-static bool operand_axes(const Fuse *f, NodeId id, int k, int8_t *axes) {
-  const Node *n = node_at(f->g, id);
-  int rank = val(f->g, n->in[k])->shape.rank;
-  const AxisMap *m = &f->axes[id];
-  const int64_t *list;
-  if (fuse_needs_storage(f->g, f->l, n, k)) return false;
-  if (n->op == OP_BROADCAST) node_list(n, "axes", &list);
-  if (op_kind(n->op) == REDUCE) {
-    int naxes = node_list(n, "axes", &list), next = naxes && list[0] == 0 && naxes < rank ? 0 : rank - naxes;
-    for (int i = 0, cut = 0, kept = 0; i < rank; i++) {
-      bool gone = cut < naxes && list[cut] == i;
-      axes[i] = (int8_t)(gone ? next++ : m->axes[kept++]);
-      cut += gone;
-    }
-    return true;
-  }
-  for (int i = 0; i < rank; i++) axes[i] = m->axes[n->op == OP_BROADCAST ? list[i] : i];
-  return true;
-}
-
 /* A new group of one node: its space, and how the node stands in it. */
 static void start_group(Fuse *f, NodeId id) {
   const Node *n = node_at(f->g, id);
   Nest *q = &f->group[id];
-  *q = (Nest){.parent = id, .outer = -1, .head = id, .tail = id, .size = 1, .inputs = n->nin, .first = id,
-               .last = id, .chunk = n->chunk};
+  *q = (Nest){.parent = id, .outer = -1, .head = id, .tail = id, .size = 1, .inputs = n->nin, .late = id,
+               .chunk = n->chunk};
+  for (int k = 0; k < n->nin + f->nafter[id]; k++) {
+    NodeId d = k < n->nin ? val(f->g, n->in[k])->def : f->after[id][k - n->nin];
+    NodeId late = f->group[root(f, d)].late;
+    if (late > q->late) q->late = late;
+  }
   f->next[id] = -1;
   memset(&f->axes[id], -1, sizeof f->axes[id]);
   q->forward = n->phase == PH_FORWARD && !f->tail[id];
   q->backward = n->phase == PH_BACKWARD;
   if (!fuse_is_loop(f->l, n)) return;
   q->loop = true;
-  for (int k = 0; k < n->nin; k++) q->hard |= fuse_needs_storage(f->g, f->l, n, k);
   q->space = val(f->g, n->out)->shape;
   for (int k = 0; k < q->space.rank; k++) f->axes[id].axes[k] = (int8_t)k;
   if (op_kind(n->op) != REDUCE) return;
@@ -377,7 +422,7 @@ static void start_group(Fuse *f, NodeId id) {
   bool rows = n->op == OP_SUM && naxes > 0 && list[0] == 0; /* leading axes: a sum over all rows */
   q->outer = rows ? naxes : q->space.rank - naxes;
   if (rows) {
-    f->terminal[id] = q->hard = true;
+    f->terminal[id] = true;
     for (int k = 0; k < q->space.rank - naxes; k++) f->axes[id].axes[k] = (int8_t)(k + naxes);
   }
 }
@@ -441,7 +486,7 @@ static void absorb(Fuse *f, NodeId id, int into) {
   f->next[q->tail] = id;
   q->tail = id;
   q->size++;
-  q->last = id;
+  raise_late(f, into, f->group[id].late > q->late ? f->group[id].late : q->late);
 }
 
 static void group_node(Fuse *f, NodeId id, const NodeId *product) {
@@ -477,7 +522,7 @@ static void join_siblings(Fuse *f, ValueId v) {
     int k = 0;
     while (x->in[k] != v) k++;
     if (!operand_axes(f, r, k, mb)) continue;
-    if (last >= 0 && q->first - f->group[root(f, last)].last <= MAX_DISTANCE) try_merge(f, last, r, rank, ma, mb);
+    if (last >= 0 && r - last <= MAX_DISTANCE) try_merge(f, last, r, rank, ma, mb);
     operand_axes(f, r, k, ma);
     last = r;
   }
@@ -526,6 +571,7 @@ Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
   f.terminal = arena_array(a, bool, g->nodes.n + 1);
   f.stack = arena_array(a, NodeId, g->nodes.n + 1);
   fuse_var_order(g, l, a, &f.after, &f.nafter);
+  list_waiters(&f);
   NodeId *before = graph_assign_before(g, a), *product = arena_array(a, NodeId, g->nodes.n + 1);
   for (NodeId n = 0; n < g->nodes.n; n++) product[n] = -1;
   for (NodeId n = 0; n < g->nodes.n; n++) {

@@ -29,6 +29,7 @@ typedef struct {
   bool *free;       /* per value: there in backward at no cost */
   bool *needed;     /* per value: a backward loop reads it */
   bool *stored;     /* per value: forward stores it in any case */
+  bool *assigned;   /* per variable: the graph assigns it, so that backward may not read it again */
   bool *table;      /* per node: depends on constants alone, through a function that takes time */
   int *vertex;      /* per value: its first vertex, -1 not in the network */
   bool *again;      /* per value: computed again in backward */
@@ -51,6 +52,10 @@ static bool is_forward(const Remat *m, NodeId n) {
 static bool recomputable(const Remat *m, ValueId v) {
   const Node *n = node_of(m->g, v);
   if (n->op == OP_GATHER || n->op == OP_HOLD || m->table[val(m->g, v)->def]) return false;
+  for (int k = 0; k < n->nin; k++) {
+    const Node *d = node_of(m->g, n->in[k]);
+    if (d->op == OP_VAR && m->assigned[d->ints[0]]) return false;
+  }
   return op_kind(n->op) == ELEM || n->op == OP_BROADCAST;
 }
 
@@ -93,7 +98,7 @@ static bool reads_storage(const Node *n, int k) {
 
 static void classify(Remat *m) {
   const Graph *g = m->g;
-  bool *assigned = arena_array(m->arena, bool, g->vars->all.n + 1);
+  bool *assigned = m->assigned = arena_array(m->arena, bool, g->vars->all.n + 1);
   int *depth = arena_array(m->arena, int, g->nodes.n + 1); /* calls on the longest way to it */
   bool *used_late = arena_array(m->arena, bool, g->nodes.n + 1); /* views: read by backward */
   for (NodeId n = 0; n < g->nodes.n; n++) {

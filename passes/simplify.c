@@ -49,8 +49,23 @@ static ValueId unique(Simplify *s, const Proto *p) {
   return v;
 }
 
+static bool is_assigned(const Simplify *s, const Node *n) { return n->op == OP_VAR && s->assigned[n->ints[0]]; }
+
+/* An operand is a variable that the graph assigns, or made of one: a rule might leave somebody who reads the variable
+ * after that. */
+static bool looks_at_assigned(const Simplify *s, const Proto *p) {
+  for (int k = 0; k < p->nin; k++) {
+    const Node *d = node_of(s->g, p->in[k]);
+    if (is_assigned(s, d)) return true;
+    for (int i = 0; i < d->nin; i++)
+      if (is_assigned(s, node_of(s->g, d->in[i]))) return true;
+  }
+  return false;
+}
+
 ValueId simplified(Simplify *s, const Proto *p) {
   ValueId v = -1;
+  if (looks_at_assigned(s, p)) return unique(s, p);
   switch (op_kind(p->op)) {
     case LEAF: break;
     case VIEW:
@@ -159,7 +174,10 @@ Graph *graph_simplify(const Graph *g, Arena *a, bool with_holds) {
   while (s.nslots < g->nodes.n * 4) s.nslots *= 2;
   s.slot = arena_array(a, NodeId, s.nslots);
   s.var_value = arena_array(a, ValueId, g->vars->all.n + 1);
+  s.assigned = arena_array(a, bool, g->vars->all.n + 1);
   for (int i = 0; i < g->vars->all.n; i++) s.var_value[i] = -1;
+  for (NodeId n = 0; n < g->nodes.n; n++)
+    if (node_at(g, n)->op == OP_ASSIGN) s.assigned[node_at(g, n)->ints[0]] = true;
   bool *live = graph_live(g, a);
   Uses uses = graph_uses(g, a);
   for (NodeId n = 0; n < g->nodes.n; n++)

@@ -12,6 +12,7 @@ typedef struct {
   int nslots;          /* power of two */
   NodeId *slot;        /* node + 1, 0 empty: hashed by content */
   ValueId *var_value;  /* per variable: VAR node since its last assign, or -1 */
+  bool *assigned;      /* per variable: the graph assigns it: nothing may come to read it later than it did */
 } Simplify;
 
 /* The value of p: an existing one, what a rule makes of it, or a new node. */
