@@ -31,4 +31,9 @@ static inline int64_t column_blocks(int64_t rows) {
   int64_t blocks = ceil_div(rows, 16);
   return blocks < 64 ? blocks : 64;
 }
+/* The same on CUDA, where more blocks run at once: of column sums over n rows, of a sum of n elements to one number. */
+static inline int64_t cuda_sum_blocks(bool flat, int64_t n) {
+  int64_t blocks = ceil_div(n, flat ? 8192 : 32), most = flat ? 256 : 264;
+  return blocks < most ? blocks : most;
+}
 #endif

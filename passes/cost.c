@@ -6,6 +6,9 @@
 
 #include <math.h>
 
+#include "../codegen/attention_cuda.h"
+#include "../codegen/scatter_cuda.h"
+
 /* Relative cost of one element of an op, in additions. */
 static int64_t element_weight(Op op) {
   switch (op) {
@@ -82,6 +85,7 @@ static void count_loop(const Graph *g, const Cluster *c, KernelCost *out) {
     if (column_level(c, i, n, &val(g, n->out)->shape)) out->columns += shape_count(&val(g, n->out)->shape);
   }
   if (out->columns > 0) out->launches++;
+  out->flat = c->outer == c->space.rank;
 }
 
 static int64_t product_of(const Shape *s, const int64_t *axes, int n) {
@@ -125,6 +129,7 @@ KernelCost cost_kernel(const Clusters *cl, int cluster, bool tf32) {
   for (int i = 0; i < c->nnodes; i++) {
     const Node *n = node_at(g, c->nodes[i]);
     if (n->op == OP_DOT) count_gemm(g, n, &out);
+    if (n->op == OP_SCATTER_ADD) out.rows = shape_count(&val(g, n->in[0])->shape);
     if (n->op == OP_ATTENTION || n->op == OP_ATTENTION_BWD) count_attention(g, n, &out);
   }
   return out;
@@ -192,10 +197,19 @@ int64_t cost_ns(const KernelCost *k, const Target *t) {
   return llround(1e9 * fmax(arithmetic, moving) + 1e3 * t->launch_us * k->launches);
 }
 
+/* Partial sums, and what kernels written by hand say that they need. */
 int64_t cost_workspace(const KernelCost *k, const Target *t) {
-  if (k->kind == CL_GEMM) return t->workspace_bytes;
-  if (k->kind == CL_LOOP && k->columns > 0) return mul64(column_blocks(k->rows), k->columns) * 4;
-  return 0;
+  bool cuda = t->kind == DEV_CUDA;
+  switch (k->kind) {
+    case CL_GEMM: return t->workspace_bytes;
+    case CL_LOOP:
+      if (k->columns == 0) return 0;
+      return mul64(cuda ? cuda_sum_blocks(k->flat, k->rows) : column_blocks(k->rows), k->columns) * 4;
+    case CL_ATTENTION_BWD:
+      return cuda ? attention_workspace(&(AttProblem){.batch = k->batch, .heads = 1, .tq = k->m}) : 0;
+    case CL_SCATTER: return cuda ? scatter_workspace(k->rows) : 0;
+    default: return 0;
+  }
 }
 
 void cost_clusters(Clusters *c, const Target *t, bool tf32) {

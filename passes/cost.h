@@ -14,7 +14,8 @@ typedef struct {
   int64_t flops;         /* contraction: 2 a multiply-add; LOOP: element operations, weighted */
   int64_t bytes;         /* moved once */
   int64_t batch, m, n, k; /* GEMM; attention: batch and heads, query length, key length, head size */
-  int64_t rows, columns; /* column reductions: rows summed, columns of all results together */
+  int64_t rows, columns; /* sums over rows: rows, columns of all results together. SCATTER: rows = ids */
+  bool flat;             /* the sums are over everything */
 } KernelCost;
 
 KernelCost cost_kernel(const Clusters *c, int cluster, bool tf32);
