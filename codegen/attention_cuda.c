@@ -29,7 +29,7 @@ const char *attention_unsupported(const AttProblem *p) {
 }
 
 static bool use_wgmma(const AttProblem *p) {
-  return p->sm == 90 && p->dtype == DT_BF16 && !p->mask && p->tq == p->tk && p->head > 32 &&
+  return p->sm == 90 && !p->no_wgmma && p->dtype == DT_BF16 && !p->mask && p->tq == p->tk && p->head > 32 &&
          p->batch * p->heads < SCHEDULE_HEADS;
 }
 

@@ -15,6 +15,7 @@ typedef struct {
   bool causal, mask;
   DType dtype;          /* of q, k, v, o: f32 or bf16 */
   int sms;              /* multiprocessors of the target: size of a persistent grid */
+  bool no_wgmma;        /* mma.sync even where wgmma exists, to compare them */
 } AttProblem;
 
 /* One kernel as it will be launched. */

@@ -15,7 +15,7 @@ enum {
   KEEP_ITEMS = 4,     /* rows of more granules a thread are loaded again in each pass */
   BLOCK_ROWS = 4,     /* rows of a block when a row takes a warp */
   MAP_THREADS = 256,
-  MAX_THREADS = 1024,
+  MAX_THREADS = 512, /* of a row: leaves each 128 registers */
   VECTOR_BYTES = 16,
   COLUMN_BLOCK_ROWS = 32, /* rows of a block of a column sum, at least */
   COLUMN_BLOCKS = 264,    /* blocks of a column sum, at most: two for each multiprocessor of the largest targets */

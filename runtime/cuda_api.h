@@ -68,6 +68,7 @@ enum {
   X(cuMemsetD8Async, "cuMemsetD8Async", (CUdeviceptr p, unsigned char v, size_t bytes, CUstream s)) \
   X(cuModuleLoadData, "cuModuleLoadData", (CUmodule *m, const void *image))                        \
   X(cuModuleUnload, "cuModuleUnload", (CUmodule m))                                                \
+  X(cuModuleGetGlobal, "cuModuleGetGlobal_v2", (CUdeviceptr *p, size_t *bytes, CUmodule m, const char *name)) \
   X(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction *f, CUmodule m, const char *name))     \
   X(cuFuncSetAttribute, "cuFuncSetAttribute", (CUfunction f, int attribute, int value))            \
   X(cuFuncGetAttribute, "cuFuncGetAttribute", (int *value, int attribute, CUfunction f))           \

@@ -40,6 +40,10 @@ static bool open_modules(Device *d, Fail *f) {
       if (!cuda_ok(cu.cuModuleLoadData(&d->modules[d->nmodules], p->images[i].data), f,
                    "loading kernels for %s", p->images[i].arch))
         return false;
+      size_t bytes;
+      CUdeviceptr schedules;
+      if (cu.cuModuleGetGlobal(&schedules, &bytes, d->modules[d->nmodules], "mt_schedules") == CU_SUCCESS)
+        d->schedules = schedules;
       d->nmodules++;
     }
   for (int k = 0; k < p->nkernels; k++) {

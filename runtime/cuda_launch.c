@@ -124,7 +124,7 @@ static bool wgmma_args(CudaLaunch *l, Device *d, const Cmd *c, const Launch *s, 
     }
     add_word(l, device_at(d, c->workspace_offset));
   }
-  add_word(l, device_at(d, s->table_offset));
+  add_word(l, d->schedules + (CUdeviceptr)s->table_offset);
   add_int(l, tq);
   if (s->role != ROLE_FWD) add_int(l, work_row(tq));
   add_int(l, heads), add_int(l, kv);

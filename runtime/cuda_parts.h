@@ -40,6 +40,7 @@ struct Device {
   int nmodules;
   CUmodule *modules;
   CUfunction *functions; /* per kernel name */
+  CUdeviceptr schedules; /* the global mt_schedules of the images; 0 none */
   LtHandle lt;
   CudaCmd **cmds;        /* per program, per command */
   CUgraphExec *graphs;   /* per program; NULL = not captured yet */

@@ -46,7 +46,7 @@ typedef struct {
   int grid[3], threads, shared;  /* bytes of dynamic shared memory */
   int role;                      /* attention: AttKernel of attention_cuda.h */
   int rows, cols, store_rows;    /* wgmma: boxes of the tensor maps, 0 otherwise */
-  int64_t table_offset;          /* wgmma: the schedule in the arena */
+  int64_t table_offset;          /* wgmma: its schedule, in bytes from the image's global mt_schedules */
 } Launch;
 enum { MAX_LAUNCHES = 4 };
 

@@ -224,8 +224,8 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     if ((l & 3) == 0) {
       i64 z = ((i64)b * H + h) * TQ;
       int r = r0 + a * 16;
-      if (r < TQ) L[z + r] = (m[a][0] * sl2 + __log2f(x)) * LN2;
-      if (r + 8 < TQ) L[z + r + 8] = (m[a][1] * sl2 + __log2f(y)) * LN2;
+      if (r < TQ) L[z + r] = x > 0 ? (m[a][0] * sl2 + __log2f(x)) * LN2 : 0;
+      if (r + 8 < TQ) L[z + r + 8] = y > 0 ? (m[a][1] * sl2 + __log2f(y)) * LN2 : 0;
     }
 #pragma unroll
     for (int i = 0; i < D / 8; i++) {

@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     const float f = l[i] > 0 ? 1.0f / l[i] : 0.0f;
 #pragma unroll
     for (int c = 0; c < COLS; c++) o[i][c] *= f;
-    if (tx == 0 && q0 + 4 * ty + i < TQ) L[((long long)b * H + h) * TQ + q0 + 4 * ty + i] = m[i] + logf(l[i]);
+    if (tx == 0 && q0 + 4 * ty + i < TQ) L[((long long)b * H + h) * TQ + q0 + 4 * ty + i] = l[i] > 0 ? m[i] + logf(l[i]) : 0.0f;
   }
   store_rows(O + (long long)b * TQ * ldo + h * DH, o, q0, TQ, ldo, 1.0f, tx, ty);
 }

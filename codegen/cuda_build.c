@@ -1,0 +1,338 @@
+/* cuda_build.c - see cuda_build.h. Names and order of functions follow the order of the commands alone, so that equal
+ * plans give equal files. */
+#include "cuda_build.h"
+#include <ctype.h>
+#include <string.h>
+#include "attention_cuda.h"
+#include "nvrtc.h"
+#include "print_cuda.h"
+#include "scatter_cuda.h"
+
+enum { PROGRAM_FUNCTIONS = 12 }; /* small functions that share an NVRTC program */
+
+typedef struct {
+  const char *name, *text; /* text: the whole function */
+  uint64_t key;
+} SmallFn;
+
+/* A source of its own, with the variants that may replace it. */
+typedef struct {
+  bool attention;
+  AttProblem problem;
+  AttKernel kernel;
+  int choice;
+  AttVariant variant;
+  uint64_t key;
+  const char *source;
+  int first, nentries; /* in names */
+  CudaImage image;
+} OwnSource;
+
+typedef struct {
+  Cmd *cmd;
+  int launch, own;
+} Pending;
+
+struct CudaBuild {
+  Arena *arena;
+  const Target *target;
+  const char *source;
+  VEC(SmallFn) small;
+  VEC(OwnSource) own;
+  VEC(const char *) own_names;
+  VEC(Pending) pending;
+  VEC(int32_t) tables;
+  bool no_wgmma;
+};
+
+CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source) {
+  CudaBuild *b = arena_new_of(a, CudaBuild);
+  b->arena = a;
+  b->target = t;
+  b->source = source;
+  return b;
+}
+
+void cuda_build_no_wgmma(CudaBuild *b, bool without) { b->no_wgmma = without; }
+
+/* ---- loop nests ---- */
+/* The last words of a path as a C name: "h.3.mlp.gelu" -> "mlp_gelu". Layers share functions, so numbers go. */
+static const char *short_name(Arena *a, const char *path) {
+  Str s = {.arena = a};
+  int words = 0;
+  const char *from = path ? path + strlen(path) : "";
+  while (path && from > path && words < 2) {
+    from--;
+    if (*from == '.') words++;
+  }
+  for (; *from; from++) {
+    char c = isalnum((unsigned char)*from) ? *from : '_';
+    if (!s.len && (c == '_' || isdigit((unsigned char)c))) continue;
+    str_add_n(&s, &c, 1);
+  }
+  return s.len ? s.text : "loop";
+}
+
+static int small_function(CudaBuild *b, const Kernel *k, const CudaFunction *f, int part) {
+  const char *head = arena_printf(b->arena, "__launch_bounds__(%d)", f->threads);
+  uint64_t key = hash_bytes(head, strlen(head), hash_text(f->body));
+  for (int i = 0; i < b->small.n; i++)
+    if (b->small.at[i].key == key) return i;
+  const char *name = arena_printf(b->arena, "k%d_%s%s", b->small.n, short_name(b->arena, k->name), part ? "_2" : "");
+  const char *text = arena_printf(b->arena, "// %s (%s)\nextern \"C\" __global__ void %s %s%s\n", k->name ? k->name : "",
+                                  k->where ? k->where : "", head, name, f->body);
+  vec_push(b->arena, &b->small, ((SmallFn){name, text, key}));
+  return b->small.n - 1;
+}
+
+bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
+  CudaFunction f[MAX_LAUNCHES];
+  int n = kernel_print_cuda(k, b->arena, f, MAX_LAUNCHES, why);
+  for (int i = 0; i < n; i++) {
+    ensure(f[i].grid < INT32_MAX, "a grid of %lld blocks", (long long)f[i].grid);
+    c->launches[i] = (Launch){.kernel = small_function(b, k, &f[i], i), .grid = {(int)f[i].grid, 1, 1},
+                              .threads = f[i].threads, .shared = f[i].shared};
+  }
+  c->nlaunches = n;
+  return n > 0;
+}
+
+/* ---- sources of their own ---- */
+static int own_source(CudaBuild *b, const OwnSource *s, int nentries, const char *const *entries) {
+  for (int i = 0; i < b->own.n; i++)
+    if (b->own.at[i].key == s->key) return i;
+  OwnSource n = *s;
+  n.first = b->own_names.n;
+  n.nentries = nentries;
+  for (int i = 0; i < nentries; i++)
+    vec_push(b->arena, &b->own_names,
+             (const char *)arena_printf(b->arena, "%s_%08x", entries[i], (unsigned)(s->key >> 32)));
+  vec_push(b->arena, &b->own, n);
+  return b->own.n - 1;
+}
+
+/* The text of a source with its functions renamed: names are one space over all images. */
+static const char *own_text(const CudaBuild *b, const OwnSource *s, const char *const *entries) {
+  Str t = {.arena = b->arena};
+  for (int i = 0; i < s->nentries; i++) str_addf(&t, "#define %s %s\n", entries[i], b->own_names.at[s->first + i]);
+  str_add(&t, s->source);
+  return t.text;
+}
+
+static void launch_own(CudaBuild *b, Cmd *c, int launch, int own) {
+  vec_push(b->arena, &b->pending, ((Pending){c, launch, own}));
+}
+
+static const char *const scatter_entries[] = {"scatter_sort", "scatter_sum"};
+
+static ScatterProblem scatter_problem(const Cmd *c) {
+  const Tensor *ids = &c->tensors[0], *rows = &c->tensors[1], *out = &c->tensors[2];
+  ScatterProblem p = {.n = 1, .rows = out->dim[0], .columns = 1, .row_dtype = rows->dtype, .out_dtype = out->dtype,
+                      .accumulate = c->accumulate};
+  for (int k = 0; k < ids->rank; k++) p.n *= ids->dim[k];
+  for (int k = 1; k < out->rank; k++) p.columns *= out->dim[k];
+  p.row_stride = ids->rank ? rows->stride[ids->rank - 1] : p.columns;
+  return p;
+}
+
+int64_t cuda_scatter_bytes(const Cmd *c) { return scatter_workspace(scatter_problem(c).n); }
+
+bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
+  ScatterProblem p = scatter_problem(c);
+  if (p.n >= INT32_MAX / 8 || p.n == 0) return *why = "scatter_add of that many rows", false;
+  OwnSource s = {.source = arena_printf(b->arena, "%s%s", cuda_prelude_text(b->arena), scatter_source(&p, b->arena))};
+  s.key = hash_text(s.source);
+  int own = own_source(b, &s, COUNT_OF(scatter_entries), scatter_entries);
+  c->nlaunches = 2;
+  c->launches[0] = (Launch){.grid = {1, 1, 1}, .threads = SCATTER_SORT_THREADS};
+  c->launches[1] = (Launch){.grid = {(int)scatter_sum_blocks(&p), 1, 1}, .threads = SCATTER_SUM_THREADS};
+  launch_own(b, c, 0, own);
+  launch_own(b, c, 1, own);
+  return true;
+}
+
+/* ---- attention ---- */
+static AttProblem attention_problem(const Target *t, const Cmd *c) {
+  const Tensor *q = &c->tensors[0], *k = &c->tensors[1];
+  return (AttProblem){.sm = t->sm, .batch = q->dim[0], .tq = q->dim[1], .tk = k->dim[1], .heads = q->dim[2],
+                      .kv_heads = k->dim[2], .head = q->dim[3], .causal = c->attention.causal,
+                      .mask = c->attention.has_mask, .dtype = q->dtype, .sms = t->units};
+}
+
+int64_t cuda_attention_bytes(const Cmd *c) {
+  if (c->kind != CMD_ATTENTION_BWD) return 0;
+  AttProblem p = attention_problem(&(Target){.sm = 80}, c);
+  return attention_workspace(&p);
+}
+
+/* The kernels step over heads by the head size and over the batch by T token strides. */
+static const char *layout_fault(Arena *a, const Cmd *c) {
+  for (int i = 0; i < c->ntensors; i++) {
+    const Tensor *t = &c->tensors[i];
+    if (t->rank != 4) continue;
+    int64_t granule = t->dtype == DT_F32 ? 1 : 8;
+    bool ok = (t->stride[3] == 1 || t->dim[3] == 1) && (t->stride[2] == t->dim[3] || t->dim[2] == 1) &&
+              (t->stride[0] == t->dim[1] * t->stride[1] || t->dim[0] == 1) && t->stride[1] % granule == 0 &&
+              t->offset % (granule * dtype_bytes(t->dtype)) == 0;
+    if (!ok) return arena_printf(a, "attention over a tensor %d that is not laid out token by token", i);
+  }
+  return NULL;
+}
+
+static int64_t add_table(CudaBuild *b, const AttSchedule *s) {
+  int n = s->rounds * s->blocks;
+  for (int at = 0; at + n <= b->tables.n; at += 4)
+    if (!memcmp(b->tables.at + at, s->table, (size_t)n * 4)) return (int64_t)at * 4;
+  int at = b->tables.n;
+  for (int i = 0; i < n; i++) vec_push(b->arena, &b->tables, s->table[i]);
+  while (b->tables.n % 4) vec_push(b->arena, &b->tables, -1);
+  return (int64_t)at * 4;
+}
+
+/* What of the problem is in the text of its kernels; the rest is in launches. */
+static uint64_t variant_key(const AttVariant *v) { return hash_text(v->source); }
+
+bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why) {
+  AttProblem p = attention_problem(b->target, c);
+  p.no_wgmma = b->no_wgmma;
+  *why = attention_unsupported(&p);
+  if (!*why && c->attention.has_bias) *why = "attention with an additive bias has no CUDA kernel yet";
+  if (!*why && c->attention.has_drop) *why = "attention with dropout has no CUDA kernel yet";
+  if (!*why) *why = layout_fault(b->arena, c);
+  if (*why) return false;
+  AttKernel kernels[3];
+  int n = attention_kernels(&p, c->kind == CMD_ATTENTION_BWD, kernels);
+  c->nlaunches = n;
+  for (int i = 0; i < n; i++) {
+    OwnSource s = {.attention = true, .problem = p, .kernel = kernels[i]};
+    ensure(attention_variant(&p, kernels[i], 0, b->arena, &s.variant), "attention has no variant");
+    s.source = s.variant.source;
+    s.key = variant_key(&s.variant);
+    c->attention.wgmma = s.variant.wgmma;
+    c->launches[i] = (Launch){.role = kernels[i]};
+    launch_own(b, c, i, own_source(b, &s, 1, &s.variant.entry));
+  }
+  return true;
+}
+
+/* The launch of an attention kernel, once its variant is known. */
+static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, const OwnSource *s) {
+  AttProblem p = attention_problem(b->target, c); /* sizes may differ between commands of one source */
+  const AttVariant *v = &s->variant;
+  p.no_wgmma = !v->wgmma;
+  l->threads = v->threads;
+  l->shared = v->shared;
+  unsigned grid[3] = {1, 1, 1};
+  if (v->wgmma) {
+    AttSchedule t = attention_schedule(&p, v, b->arena);
+    grid[0] = (unsigned)t.blocks;
+    l->rows = v->rows;
+    l->cols = v->cols;
+    l->store_rows = v->store_rows;
+    l->table_offset = add_table(b, &t);
+  } else {
+    attention_grid(&p, v, grid);
+  }
+  for (int k = 0; k < 3; k++) l->grid[k] = (int)grid[k];
+}
+
+/* ---- compiling ---- */
+static const char *tables_text(const CudaBuild *b) {
+  Str s = {.arena = b->arena};
+  str_addf(&s, "// orders of tiles of persistent attention kernels\nextern \"C\" __device__ int mt_schedules[%d] = {",
+           b->tables.n);
+  for (int i = 0; i < b->tables.n; i++) str_addf(&s, "%s%d", i ? "," : "", b->tables.at[i]);
+  str_add(&s, "};\n");
+  return s.text;
+}
+
+static const char *small_source(const CudaBuild *b, int first) {
+  Str s = {.arena = b->arena};
+  str_add(&s, cuda_prelude_text(b->arena));
+  if (first == 0 && b->tables.n) str_add(&s, tables_text(b));
+  for (int i = first; i < b->small.n && i < first + PROGRAM_FUNCTIONS; i++) str_addf(&s, "\n%s", b->small.at[i].text);
+  return s.text;
+}
+
+static bool clean(const CudaImage *m) { return !image_spills(m) && !m->serialized; }
+
+/* Compiles the listed sources of b->own; those that spill move to their next variant. */
+static bool compile_own(CudaBuild *b, Fail *f) {
+  int n = b->own.n, *todo = arena_array(b->arena, int, n + 1), left = n;
+  for (int i = 0; i < n; i++) todo[i] = i;
+  while (left) {
+    CudaSource *sources = arena_array(b->arena, CudaSource, left);
+    CudaImage *images = arena_array(b->arena, CudaImage, left);
+    for (int i = 0; i < left; i++) {
+      OwnSource *s = &b->own.at[todo[i]];
+      sources[i] = (CudaSource){own_text(b, s, s->attention ? &s->variant.entry : scatter_entries),
+                                s->attention ? "attention kernels" : "scatter kernels", b->target->sm, s->attention};
+    }
+    if (!nvrtc_compile(b->arena, left, sources, images, f)) return false;
+    int again = 0;
+    for (int i = 0; i < left; i++) {
+      OwnSource *s = &b->own.at[todo[i]];
+      s->image = images[i];
+      if (clean(&images[i])) continue;
+      if (!s->attention || !attention_variant(&s->problem, s->kernel, ++s->choice, b->arena, &s->variant))
+        bug("every variant of %s for head size %lld spills registers on %s", b->own_names.at[s->first],
+            (long long)s->problem.head, cuda_arch(b->target->sm));
+      s->source = s->variant.source;
+      todo[again++] = todo[i];
+    }
+    left = again;
+  }
+  return true;
+}
+
+static bool compile_small(CudaBuild *b, int n, CudaImage *images, Fail *f) {
+  CudaSource *sources = arena_array(b->arena, CudaSource, n + 1);
+  for (int i = 0; i < n; i++)
+    sources[i] = (CudaSource){small_source(b, i * PROGRAM_FUNCTIONS),
+                              arena_printf(b->arena, "kernels of %s", b->source), b->target->sm, false};
+  if (!nvrtc_compile(b->arena, n, sources, images, f)) return false;
+  for (int i = 0; i < n; i++) {
+    const KernelUse *u = image_spills(&images[i]);
+    if (u) bug("kernel %s spills %d bytes on %s", u->name, u->spill_bytes + u->stack_bytes, cuda_arch(b->target->sm));
+  }
+  return true;
+}
+
+static void set_image(const CudaBuild *b, Program *p, const CudaImage *m) {
+  p->images[p->nimages].arch = cuda_arch(b->target->sm);
+  p->images[p->nimages].data = m->cubin;
+  p->images[p->nimages++].size = m->size;
+}
+
+bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
+  if (!compile_own(b, f)) return false;
+  for (int i = 0; i < b->pending.n; i++) {
+    Pending *x = &b->pending.at[i];
+    const OwnSource *s = &b->own.at[x->own];
+    Launch *l = &x->cmd->launches[x->launch];
+    l->kernel = b->small.n + s->first + (s->attention ? 0 : x->launch);
+    if (s->attention) finish_attention(b, x->cmd, l, s);
+  }
+  int nsmall = (int)ceil_div(b->small.n, PROGRAM_FUNCTIONS);
+  if (!nsmall && b->tables.n) nsmall = 1;
+  CudaImage *images = arena_array(b->arena, CudaImage, nsmall + 1);
+  if (!compile_small(b, nsmall, images, f)) return false;
+  p->nkernels = b->small.n + b->own_names.n;
+  p->kernel_names = arena_array(b->arena, const char *, p->nkernels + 1);
+  for (int i = 0; i < b->small.n; i++) p->kernel_names[i] = b->small.at[i].name;
+  for (int i = 0; i < b->own_names.n; i++) p->kernel_names[b->small.n + i] = b->own_names.at[i];
+  p->images = arena_alloc(b->arena, sizeof *p->images * (size_t)(nsmall + b->own.n + 1));
+  Str text = {.arena = b->arena};
+  for (int i = 0; i < nsmall; i++) {
+    set_image(b, p, &images[i]);
+    str_addf(&text, "// ==== program %d ====\n%s", i, small_source(b, i * PROGRAM_FUNCTIONS));
+  }
+  for (int i = 0; i < b->own.n; i++) {
+    OwnSource *s = &b->own.at[i];
+    set_image(b, p, &s->image);
+    str_addf(&text, "// ==== program %d ====\n%s", nsmall + i,
+             own_text(b, s, s->attention ? &s->variant.entry : scatter_entries));
+  }
+  p->kernel_source = text.text;
+  return true;
+}

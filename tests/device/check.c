@@ -1,0 +1,509 @@
+/* check.c - device_check: runs every emitted kernel on the GPU against references in f64, then measures.
+ *
+ * usage: device_check [check] [small] [attention] [loops] [bandwidth] - default: all. `small`: a subset for
+ * compute-sanitizer. Exit code 1 when a check failed. */
+#include "device_case.h"
+
+/* ---- attention ---- */
+typedef struct {
+  DType t;
+  int64_t batch, tq, tk, heads, kv, head;
+  bool causal, mask, sliced, mma;
+} AttShape;
+
+typedef struct {
+  DeviceCase *c;
+  int index;
+  AttShape s;
+  Tensor q, k, v, o, lse, mask, grad, dq, dk, dv;
+} AttCase;
+
+/* Three tensors as slices of one [B, T, 3 * heads * head]. */
+static void take_qkv(DeviceCase *c, const AttShape *s, Tensor *q, Tensor *k, Tensor *v) {
+  Shape sq = SHAPE(s->batch, s->tq, s->heads, s->head), sk = SHAPE(s->batch, s->tk, s->kv, s->head);
+  if (!s->sliced) {
+    *q = case_tensor(c, s->t, sq);
+    *k = case_tensor(c, s->t, sk);
+    *v = case_tensor(c, s->t, sk);
+    return;
+  }
+  int64_t width = (s->heads + 2 * s->kv) * s->head, e = dtype_bytes(s->t);
+  int64_t at = case_take(c, s->batch * s->tq * width * e);
+  *q = tensor_at(at, s->t, sq);
+  *k = tensor_at(at + s->heads * s->head * e, s->t, sk);
+  *v = tensor_at(at + (s->heads + s->kv) * s->head * e, s->t, sk);
+  Tensor *all[] = {q, k, v};
+  for (int i = 0; i < 3; i++) all[i]->stride[1] = width, all[i]->stride[0] = width * s->tq;
+}
+
+static AttCase *attention_case(Bench *b, AttShape s) {
+  AttCase *x = arena_new_of(b->a, AttCase);
+  x->index = b->n;
+  x->s = s;
+  DeviceCase *c = x->c =
+      case_new(b, arena_printf(b->a, "%s %s B%lld T%lld/%lld H%lld/%lld D%lld%s%s%s", dtype_name(s.t),
+                               s.mma ? "mma" : "best", (long long)s.batch, (long long)s.tq, (long long)s.tk,
+                               (long long)s.heads, (long long)s.kv, (long long)s.head, s.causal ? " causal" : "",
+                               s.mask ? " mask" : "", s.sliced ? " sliced" : ""));
+  take_qkv(c, &s, &x->q, &x->k, &x->v);
+  take_qkv(c, &s, &x->dq, &x->dk, &x->dv);
+  Shape so = SHAPE(s.batch, s.tq, s.heads, s.head);
+  x->o = case_tensor(c, s.t, so);
+  x->grad = case_tensor(c, s.t, so);
+  x->lse = case_tensor(c, DT_F32, SHAPE(s.batch, s.heads, s.tq));
+  if (s.mask) x->mask = case_tensor(c, DT_BOOL, SHAPE(s.batch, s.tk));
+  Tensor fwd[6] = {x->q, x->k, x->v}, bwd[10] = {x->q, x->k, x->v, x->o, x->lse, x->grad};
+  int nf = 3, nb = 6;
+  if (s.mask) fwd[nf++] = bwd[nb++] = x->mask;
+  fwd[nf++] = x->o, fwd[nf++] = x->lse;
+  bwd[nb++] = x->dq, bwd[nb++] = x->dk, bwd[nb++] = x->dv;
+  cuda_build_no_wgmma(b->build, s.mma);
+  for (int back = 0; back < 2; back++) {
+    Cmd *m = case_cmd(b, c, back ? CMD_ATTENTION_BWD : CMD_ATTENTION, back ? nb : nf, back ? bwd : fwd);
+    m->attention = (Attention){.causal = s.causal, .has_mask = s.mask, .scale = 1 / sqrt((double)s.head)};
+    const char *why = NULL;
+    if (!cuda_build_attention(b->build, m, &why)) bug("%s: %s", c->name, why);
+    cmd_workspace(c, m, cuda_attention_bytes(m));
+  }
+  return x;
+}
+
+typedef struct {
+  double *q, *k, *v, *g, *o, *lse, *dq, *dk, *dv, *mask;
+} AttValues;
+
+static bool sees(const AttShape *s, const AttValues *x, int64_t b, int64_t i, int64_t j) {
+  return (!s->causal || j <= i) && (!s->mask || x->mask[b * s->tk + j] != 0);
+}
+
+/* Key and value heads of one batch entry: each is summed by one thread. */
+static void reference_head(const AttShape *s, AttValues *x, int64_t b, int64_t kv, double *p, double *dp) {
+  int64_t d = s->head, rep = s->heads / s->kv;
+  double scale = 1 / sqrt((double)d);
+  for (int64_t h = kv * rep; h < kv * rep + rep; h++)
+    for (int64_t i = 0; i < s->tq; i++) {
+      int64_t qi = ((b * s->tq + i) * s->heads + h) * d;
+      double top = -INFINITY, sum = 0, delta = 0;
+      for (int64_t j = 0; j < s->tk; j++) {
+        if (!sees(s, x, b, i, j)) continue;
+        int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
+        double dot = 0, grad = 0;
+        for (int64_t e = 0; e < d; e++) dot += x->q[qi + e] * x->k[kj + e], grad += x->g[qi + e] * x->v[kj + e];
+        p[j] = dot * scale, dp[j] = grad;
+        top = fmax(top, p[j]);
+      }
+      for (int64_t j = 0; j < s->tk; j++)
+        if (sees(s, x, b, i, j)) sum += p[j] = exp(p[j] - top);
+      x->lse[(b * s->heads + h) * s->tq + i] = sum > 0 ? top + log(sum) : 0;
+      for (int64_t j = 0; j < s->tk; j++) {
+        if (!sees(s, x, b, i, j)) continue;
+        int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
+        p[j] /= sum;
+        delta += p[j] * dp[j];
+        for (int64_t e = 0; e < d; e++) x->o[qi + e] += p[j] * x->v[kj + e], x->dv[kj + e] += p[j] * x->g[qi + e];
+      }
+      for (int64_t j = 0; j < s->tk; j++) {
+        if (!sees(s, x, b, i, j)) continue;
+        int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
+        double ds = p[j] * (dp[j] - delta) * scale;
+        for (int64_t e = 0; e < d; e++) x->dq[qi + e] += ds * x->k[kj + e], x->dk[kj + e] += ds * x->q[qi + e];
+      }
+    }
+}
+
+static AttValues attention_reference(Arena *a, const AttShape *s) {
+  int64_t nq = s->batch * s->tq * s->heads * s->head, nk = s->batch * s->tk * s->kv * s->head;
+  AttValues x = {.q = draw_values(a, s->t, nq, -3, 3), .k = draw_values(a, s->t, nk, -3, 3),
+                 .v = draw_values(a, s->t, nk, -1, 1), .g = draw_values(a, s->t, nq, -1, 1)};
+  x.o = arena_array(a, double, nq), x.dq = arena_array(a, double, nq);
+  x.dk = arena_array(a, double, nk), x.dv = arena_array(a, double, nk);
+  x.lse = arena_array(a, double, s->batch * s->heads * s->tq);
+  x.mask = draw_values(a, DT_BOOL, s->batch * s->tk, 0, 2);
+  for (int64_t j = 0; s->batch > 1 && j < s->tk; j++) x.mask[s->tk + j] = 0; /* no key is open to sample 1 */
+  double *rows = arena_array(a, double, s->batch * s->kv * 2 * s->tk);
+#pragma omp parallel for
+  for (int64_t i = 0; i < s->batch * s->kv; i++)
+    reference_head(s, &x, i / s->kv, i % s->kv, rows + i * 2 * s->tk, rows + (i * 2 + 1) * s->tk);
+  return x;
+}
+
+static void check_attention(Bench *b, AttCase *x) {
+  Arena *a = arena_new();
+  const AttShape *s = &x->s;
+  AttValues want = attention_reference(a, s);
+  struct {
+    const char *name;
+    const Tensor *t;
+    const double *want;
+  } out[] = {{"o", &x->o, want.o}, {"lse", &x->lse, want.lse}, {"dq", &x->dq, want.dq}, {"dk", &x->dk, want.dk}, {"dv", &x->dv, want.dv}};
+  double *first[COUNT_OF(out)], error[COUNT_OF(out)];
+  for (int run = 0; run < 2; run++) {
+    poison(b, x->c);
+    put_tensor(b, &x->q, want.q);
+    put_tensor(b, &x->k, want.k);
+    put_tensor(b, &x->v, want.v);
+    put_tensor(b, &x->grad, want.g);
+    if (s->mask) put_tensor(b, &x->mask, want.mask);
+    run_case(b, x->index);
+    for (int i = 0; i < COUNT_OF(out); i++) {
+      double *got = get_tensor(b, a, out[i].t);
+      int64_t n = tensor_count(out[i].t);
+      if (!run) {
+        first[i] = got;
+        double limit = s->t == DT_F32 ? 1e-5 : i == 1 ? 1e-5 : i == 0 ? 4e-3 : 1e-2;
+        judge(b, x->c->name, out[i].name, error[i] = distance(n, got, out[i].want), limit);
+      } else if (memcmp(got, first[i], sizeof *got * (size_t)n)) {
+        judge(b, x->c->name, arena_printf(a, "%s of a second run", out[i].name), distance(n, got, first[i]), -1);
+      }
+    }
+  }
+  printf("attention  %-46s o %.1e lse %.1e dq %.1e dk %.1e dv %.1e\n", x->c->name, error[0], error[1], error[2],
+         error[3], error[4]);
+  arena_free(a);
+}
+
+/* ---- products ---- */
+typedef struct {
+  DeviceCase *c;
+  int index;
+  Gemm m;
+  Tensor a, b, out;
+} GemmCase;
+
+static GemmCase *gemm_case(Bench *b, Gemm m, DType in, DType out) {
+  GemmCase *x = arena_new_of(b->a, GemmCase);
+  x->index = b->n;
+  m.lda = m.trans_a ? m.m : m.k;
+  m.ldb = m.trans_b ? m.k : m.n;
+  m.ldc = m.n;
+  m.step_a = m.m * m.k, m.step_b = m.k * m.n, m.step_c = m.m * m.n;
+  x->m = m;
+  x->c = case_new(b, arena_printf(b->a, "%lldx %lldx%lldx%lld %s%s %s>%s%s%s", (long long)m.batch, (long long)m.m,
+                                  (long long)m.n, (long long)m.k, m.trans_a ? "T" : "N", m.trans_b ? "T" : "N",
+                                  dtype_name(in), dtype_name(out), m.accumulate ? " +=" : "", m.tf32 ? " tf32" : ""));
+  x->a = case_tensor(x->c, in, SHAPE(m.batch, m.trans_a ? m.k : m.m, m.trans_a ? m.m : m.k));
+  x->b = case_tensor(x->c, in, SHAPE(m.batch, m.trans_b ? m.n : m.k, m.trans_b ? m.k : m.n));
+  x->out = case_tensor(x->c, out, SHAPE(m.batch, m.m, m.n));
+  Cmd *cmd = case_cmd(b, x->c, CMD_GEMM, 3, (Tensor[]){x->a, x->b, x->out});
+  cmd->gemm = m;
+  cmd_workspace(x->c, cmd, b->target->workspace_bytes);
+  return x;
+}
+
+static void check_gemm(Bench *b, GemmCase *x) {
+  Arena *a = arena_new();
+  const Gemm *m = &x->m;
+  double *va = draw_values(a, x->a.dtype, m->batch * m->m * m->k, -1, 1), *vb = draw_values(a, x->b.dtype, m->batch * m->k * m->n, -1, 1);
+  double *want = draw_values(a, x->out.dtype, m->batch * m->m * m->n, -1, 1);
+  poison(b, x->c);
+  put_tensor(b, &x->a, va);
+  put_tensor(b, &x->b, vb);
+  if (m->accumulate) put_tensor(b, &x->out, want);
+#pragma omp parallel for
+  for (int64_t i = 0; i < m->batch * m->m; i++)
+    for (int64_t j = 0; j < m->n; j++) {
+      int64_t n = i / m->m, r = i % m->m;
+      const double *pa = va + n * m->step_a, *pb = vb + n * m->step_b;
+      double sum = m->accumulate ? want[i * m->n + j] : 0;
+      for (int64_t k = 0; k < m->k; k++)
+        sum += pa[m->trans_a ? k * m->m + r : r * m->k + k] * pb[m->trans_b ? j * m->k + k : k * m->n + j];
+      want[i * m->n + j] = sum;
+    }
+  run_case(b, x->index);
+  double error = distance(m->batch * m->m * m->n, get_tensor(b, a, &x->out), want);
+  double limit = x->out.dtype == DT_BF16 ? 1e-2 : m->tf32 ? 2e-3 : 1e-5;
+  judge(b, x->c->name, "the product", error, limit);
+  printf("gemm       %-46s %.1e\n", x->c->name, error);
+  arena_free(a);
+}
+
+/* ---- scatter ---- */
+typedef struct {
+  DeviceCase *c;
+  int index;
+  int64_t n, rows, cols;
+  bool accumulate;
+  Tensor ids, values, out;
+} ScatterCase;
+
+static ScatterCase *scatter_case(Bench *b, int64_t n, int64_t rows, int64_t cols, DType in, DType out, bool accumulate) {
+  ScatterCase *x = arena_new_of(b->a, ScatterCase);
+  x->index = b->n;
+  x->n = n, x->rows = rows, x->cols = cols, x->accumulate = accumulate;
+  x->c = case_new(b, arena_printf(b->a, "%lld ids into %lldx%lld %s>%s%s", (long long)n, (long long)rows,
+                                  (long long)cols, dtype_name(in), dtype_name(out), accumulate ? " +=" : ""));
+  x->ids = case_tensor(x->c, DT_I32, SHAPE(n));
+  x->values = case_tensor(x->c, in, SHAPE(n, cols));
+  x->out = case_tensor(x->c, out, SHAPE(rows, cols));
+  Cmd *cmd = case_cmd(b, x->c, CMD_SCATTER, 3, (Tensor[]){x->ids, x->values, x->out});
+  cmd->accumulate = accumulate;
+  const char *why = NULL;
+  if (!cuda_build_scatter(b->build, cmd, &why)) bug("%s: %s", x->c->name, why);
+  cmd_workspace(x->c, cmd, cuda_scatter_bytes(cmd));
+  return x;
+}
+
+static void check_scatter(Bench *b, ScatterCase *x) {
+  Arena *a = arena_new();
+  double *ids = draw_values(a, DT_I32, x->n, 0, (double)x->rows * .7), *v = draw_values(a, x->values.dtype, x->n * x->cols, -1, 1);
+  double *want = arena_array(a, double, x->rows * x->cols);
+  if (x->accumulate) want = draw_values(a, x->out.dtype, x->rows * x->cols, -1, 1);
+  poison(b, x->c);
+  put_tensor(b, &x->ids, ids);
+  put_tensor(b, &x->values, v);
+  if (x->accumulate) put_tensor(b, &x->out, want);
+  for (int64_t i = 0; i < x->n; i++)
+    for (int64_t c = 0; c < x->cols; c++) want[(int64_t)ids[i] * x->cols + c] += v[i * x->cols + c];
+  run_case(b, x->index);
+  double error = distance(x->rows * x->cols, get_tensor(b, a, &x->out), want);
+  judge(b, x->c->name, "the sum", error, x->out.dtype == DT_BF16 ? 1e-2 : 1e-5);
+  printf("scatter    %-46s %.1e\n", x->c->name, error);
+  arena_free(a);
+}
+
+/* ---- the checks ---- */
+static const AttShape att_shapes[] = {
+    {DT_BF16, 1, 5, 5, 1, 1, 64, true, false, false, false},
+    {DT_BF16, 2, 77, 77, 4, 4, 64, true, false, true, false},
+    {DT_BF16, 1, 1000, 1000, 4, 2, 128, true, false, false, false},
+    {DT_BF16, 2, 384, 384, 2, 1, 96, false, false, false, false},
+    {DT_BF16, 2, 129, 129, 4, 4, 80, true, false, false, false},
+    {DT_BF16, 1, 1000, 1000, 2, 2, 64, false, false, true, false},
+    {DT_BF16, 1, 1100, 1100, 2, 2, 64, true, false, true, false},
+    {DT_BF16, 1, 1000, 1000, 4, 2, 128, true, false, false, true},
+    {DT_BF16, 2, 384, 384, 2, 1, 96, false, false, false, true},
+    {DT_BF16, 2, 129, 129, 4, 4, 80, true, false, false, true},
+    {DT_BF16, 1, 1000, 1000, 2, 2, 64, false, false, true, true},
+    {DT_BF16, 2, 777, 777, 2, 2, 64, true, false, true, true},
+    {DT_BF16, 2, 200, 200, 2, 2, 16, true, false, false, false},
+    {DT_BF16, 2, 200, 200, 2, 2, 32, false, false, false, false},
+    {DT_BF16, 2, 300, 300, 4, 2, 64, false, true, false, false},
+    {DT_BF16, 2, 300, 300, 2, 2, 128, true, true, false, false},
+    {DT_BF16, 2, 100, 300, 2, 2, 64, false, false, false, false},
+    {DT_F32, 2, 77, 77, 4, 2, 64, true, false, true, false},
+    {DT_F32, 2, 200, 200, 2, 2, 80, false, true, false, false},
+    {DT_F32, 1, 300, 300, 2, 2, 128, true, false, false, false},
+    {DT_F32, 1, 100, 130, 2, 1, 20, false, false, false, false},
+};
+
+typedef struct {
+  AttCase *att[64];
+  LoopCase *loop[128];
+  GemmCase *gemm[64];
+  ScatterCase *scatter[8];
+  int natt, nloop, ngemm, nscatter;
+} Checks;
+
+static void add_checks(Bench *b, Checks *k, bool small) {
+  for (int i = 0; i < COUNT_OF(att_shapes); i++)
+    if (!small || i % 3 == 1) k->att[k->natt++] = attention_case(b, att_shapes[i]);
+  static const struct {
+    int64_t rows, cols;
+    DType t;
+  } sizes[] = {{77, 768, DT_BF16}, {40, 1000, DT_F32}, {33, 64, DT_F32}, {24, 5056, DT_BF16}, {700, 320, DT_F32}};
+  for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++)
+    for (int i = 0; i < (small ? 2 : COUNT_OF(sizes)); i++)
+      k->loop[k->nloop++] = loop_case(b, r, sizes[i].rows, sizes[i].cols, sizes[i].t);
+  for (int i = 0; i < (small ? 0 : 32); i++) {
+    Gemm m = {.batch = i & 4 ? 3 : 1, .m = 72, .n = 56, .k = 40, .trans_a = i & 1, .trans_b = i & 2, .accumulate = i & 8};
+    DType in = i & 16 ? DT_F32 : DT_BF16, out = i & 16 || i & 8 ? DT_F32 : DT_BF16;
+    k->gemm[k->ngemm++] = gemm_case(b, m, in, out);
+  }
+  if (!small) {
+    k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 33, .n = 57, .k = 45}, DT_BF16, DT_BF16);
+    k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
+    k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16, DT_F32);
+  }
+  k->scatter[k->nscatter++] = scatter_case(b, 1000, 97, 768, DT_BF16, DT_F32, true);
+  k->scatter[k->nscatter++] = scatter_case(b, 513, 50257, 64, DT_F32, DT_F32, false);
+  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 3000, 300, 200, DT_BF16, DT_BF16, false);
+}
+
+static void run_checks(Bench *b, Checks *k) {
+  for (int i = 0; i < k->natt; i++) check_attention(b, k->att[i]);
+  for (int i = 0; i < k->ngemm; i++) check_gemm(b, k->gemm[i]);
+  for (int i = 0; i < k->nscatter; i++) check_scatter(b, k->scatter[i]);
+  for (int i = 0; i < k->nloop; i++) check_loop(b, k->loop[i]);
+}
+
+/* ---- measurements ---- */
+typedef CUresult CopyCall(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s);
+
+/* Fills the arena with one random block over and over: floats of any width in about -2 .. 2. */
+static void fill_random(Bench *b, int64_t bytes) {
+  enum { BLOCK = 4 << 20 };
+  uint16_t *x = malloc(BLOCK);
+  for (int i = 0; i < BLOCK / 2; i++) x[i] = f32_to_bf16((float)draw(-2, 2));
+  for (int64_t at = 0; at < bytes; at += BLOCK) {
+    int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
+    need(b, device_cuda.write(b->device, at, x, n, &b->fail));
+  }
+  free(x);
+}
+
+/* Milliseconds of one run of command c: about `ms` of the same work first, then as much measured. */
+static double time_cmd(Bench *b, int program, int c, double ms) {
+  Device *d = b->device;
+  CudaCmd *r = &d->cmds[program][c];
+  const Cmd *cmd = &d->p->programs[program].cmds[c];
+  CUevent from, to;
+  need(b, cuda_ok(cu.cuEventCreate(&from, 0), &b->fail, "event") && cuda_ok(cu.cuEventCreate(&to, 0), &b->fail, "event"));
+  float took = 0;
+  int n = 4;
+  for (int round = 0; round < 3; round++) {
+    cu.cuEventRecord(from, d->stream);
+    for (int i = 0; i < n; i++)
+      need(b, r->gemm ? cuda_gemm_run(d, cmd, r->gemm, &b->fail) : cuda_launch(d, cmd, r->launch, &b->fail));
+    cu.cuEventRecord(to, d->stream);
+    need(b, device_cuda.wait(d, &b->fail));
+    cu.cuEventElapsedTime(&took, from, to);
+    if (round < 2) n = (int)fmin(2000, fmax(4, ms / (took / n)));
+    took /= (float)(round == 2 ? n : 1);
+  }
+  cu.cuEventDestroy(from);
+  cu.cuEventDestroy(to);
+  return took;
+}
+
+static double copy_rate(Bench *b) {
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+  CopyCall *copy;
+  *(void **)&copy = dlsym(lib, "cuMemcpyDtoDAsync_v2");
+  Device *d = b->device;
+  CUevent from, to;
+  cu.cuEventCreate(&from, 0), cu.cuEventCreate(&to, 0);
+  float ms = 0;
+  size_t bytes = 1ull << 30;
+  for (int round = 0; round < 2; round++) {
+    cu.cuEventRecord(from, d->stream);
+    for (int i = 0; i < 20; i++) copy(device_at(d, (int64_t)bytes), device_at(d, 0), bytes, d->stream);
+    cu.cuEventRecord(to, d->stream);
+    need(b, device_cuda.wait(d, &b->fail));
+    cu.cuEventElapsedTime(&ms, from, to);
+  }
+  return 2.0 * (double)bytes * 20 / ms * 1e-6;
+}
+
+static double tensor_size(const Tensor *t) {
+  double n = dtype_bytes(t->dtype);
+  for (int k = 0; k < t->rank; k++)
+    if (t->stride[k] || t->dim[k] == 1) n *= (double)t->dim[k];
+  return n;
+}
+
+static void time_attention(void) {
+  Bench b = bench_new("h200");
+  static const int64_t lengths[] = {1024, 2048, 4096, 16384};
+  AttCase *x[64];
+  int n = 0;
+  for (int mma = 1; mma >= 0; mma--)
+    for (int64_t head = 64; head <= 128; head += 64)
+      for (int i = 0; i < COUNT_OF(lengths) + 1; i++) {
+        int64_t t = i < COUNT_OF(lengths) ? lengths[i] : 2048;
+        x[n++] = attention_case(&b, (AttShape){DT_BF16, 16384 / t, t, t, 2048 / head, 2048 / head, head,
+                                               i < COUNT_OF(lengths), false, false, mma});
+      }
+  bench_open(&b);
+  fill_random(&b, b.program.arena_bytes);
+  printf("attention, B*T = 16384, H*D = 2048: TFLOP/s\n");
+  for (int i = 0; i < n; i++) {
+    const AttShape *s = &x[i]->s;
+    double work = 4e-9 * (double)(s->batch * s->heads * s->tq * s->tq * s->head) / (s->causal ? 2 : 1);
+    double fwd = time_cmd(&b, x[i]->index, 0, 40), bwd = time_cmd(&b, x[i]->index, 1, 40);
+    printf("  %-44s fwd %7.1f  bwd %7.1f   (%.3f, %.3f ms)\n", x[i]->c->name, work / fwd, 2.5 * work / bwd, fwd, bwd);
+  }
+  device_cuda.close(b.device);
+  arena_free(b.a);
+}
+
+static void time_loops(void) {
+  Bench b = bench_new("h200");
+  static const struct {
+    const char *row;
+    int64_t rows, cols;
+    DType t;
+  } runs[] = {
+      {"copy", 65536, 2048, DT_BF16},       {"copy", 65536, 2048, DT_F32},        {"gelu_tanh", 65536, 3072, DT_BF16},
+      {"gelu_erf", 65536, 3072, DT_BF16},   {"swiglu", 32768, 5632, DT_BF16},     {"layernorm", 131072, 768, DT_BF16},
+      {"layernorm", 65536, 1600, DT_BF16},  {"layernorm", 65536, 768, DT_F32},    {"rmsnorm", 65536, 2048, DT_BF16},
+      {"rmsnorm", 32768, 4096, DT_BF16},    {"residual_norm", 65536, 768, DT_BF16}, {"softmax", 65536, 1024, DT_BF16},
+      {"cross_entropy", 8192, 50257, DT_BF16}, {"cross_entropy", 8192, 50304, DT_BF16},
+      {"cross_entropy", 8192, 32000, DT_F32}, {"adamw", 16384, 2048, DT_BF16},    {"column_sum", 65536, 3072, DT_BF16},
+      {"column_sum", 65536, 768, DT_F32},   {"norm", 65536, 2048, DT_F32},        {"embedding", 131072, 768, DT_BF16},
+      {"dropout", 131072, 768, DT_BF16},    {"rope", 65536, 2048, DT_BF16},       {"copies", 32768, 2048, DT_BF16},
+  };
+  LoopCase *x[COUNT_OF(runs)];
+  for (int i = 0; i < COUNT_OF(runs); i++)
+    for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++)
+      if (!strcmp(kernel_graph_rows[r].name, runs[i].row)) x[i] = loop_case(&b, r, runs[i].rows, runs[i].cols, runs[i].t);
+  bench_open(&b);
+  fill_random(&b, b.program.arena_bytes);
+  double copy = copy_rate(&b);
+  printf("loop nests; a device copy moves %.0f GB/s\n", copy);
+  for (int i = 0; i < COUNT_OF(runs); i++)
+    for (int c = 0; c < x[i]->c->ncmds; c++) {
+      const Cmd *cmd = &x[i]->c->cmds[c];
+      double bytes = 0, ms = time_cmd(&b, x[i]->index, c, 4);
+      for (int t = 0; t < cmd->ntensors; t++) bytes += tensor_size(&cmd->tensors[t]);
+      double rate = bytes / ms * 1e-6;
+      printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %%\n", x[i]->c->name, c, bytes / 1048576, ms, rate,
+             100 * rate / copy);
+    }
+  device_cuda.close(b.device);
+  arena_free(b.a);
+}
+
+static void time_products(void) {
+  Bench b = bench_new("h200");
+  static const struct {
+    Gemm m;
+    DType out;
+  } runs[] = {
+      {{.batch = 1, .m = 16384, .n = 2304, .k = 768}, DT_BF16},
+      {{.batch = 1, .m = 16384, .n = 3072, .k = 768}, DT_BF16},
+      {{.batch = 1, .m = 16384, .n = 768, .k = 3072}, DT_BF16},
+      {{.batch = 1, .m = 16384, .n = 768, .k = 3072, .trans_b = true}, DT_BF16},
+      {{.batch = 1, .m = 768, .n = 3072, .k = 16384, .trans_a = true, .accumulate = true}, DT_F32},
+      {{.batch = 1, .m = 8192, .n = 50257, .k = 768, .trans_b = true}, DT_BF16},
+      {{.batch = 1, .m = 8192, .n = 50304, .k = 768, .trans_b = true}, DT_BF16},
+      {{.batch = 1, .m = 50257, .n = 768, .k = 8192, .trans_a = true, .accumulate = true}, DT_F32},
+  };
+  GemmCase *x[COUNT_OF(runs)];
+  for (int i = 0; i < COUNT_OF(runs); i++) x[i] = gemm_case(&b, runs[i].m, DT_BF16, runs[i].out);
+  bench_open(&b);
+  fill_random(&b, b.program.arena_bytes);
+  for (int i = 0; i < COUNT_OF(runs); i++) {
+    double ms = time_cmd(&b, x[i]->index, 0, 10);
+    printf("  %-44s %8.3f ms %6.0f TFLOP/s\n", x[i]->c->name, ms, 2e-9 * (double)(x[i]->m.m * x[i]->m.n * x[i]->m.k) / ms);
+  }
+  device_cuda.close(b.device);
+  arena_free(b.a);
+}
+
+int main(int argc, char **argv) {
+  bool all = argc < 2, check = all, small = false, attention = all, loops = all, products = all;
+  for (int i = 1; i < argc; i++) {
+    check |= !strcmp(argv[i], "check");
+    small |= !strcmp(argv[i], "small");
+    attention |= !strcmp(argv[i], "attention");
+    loops |= !strcmp(argv[i], "loops");
+    products |= !strcmp(argv[i], "products");
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  int bad = 0;
+  if (check || small) {
+    Bench b = bench_new("h200");
+    Checks *k = arena_new_of(b.a, Checks);
+    add_checks(&b, k, small);
+    bench_open(&b);
+    run_checks(&b, k);
+    bad = b.bad;
+    device_cuda.close(b.device);
+    arena_free(b.a);
+    printf("%s\n", bad ? "CHECKS FAILED" : "all checks passed");
+  }
+  if (loops) time_loops();
+  if (products) time_products();
+  if (attention) time_attention();
+  return bad ? 1 : 0;
+}
