@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <omp.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,6 +33,32 @@ struct Device {
   void ***args; /* per program: the pointers of all its kernel commands, one after another */
   int **first;  /* per program and command: index of its first pointer */
 };
+
+/* ---- threads ---- */
+
+static void *idle_team(void *ready) {
+  int n = 0;
+#pragma omp parallel num_threads(omp_get_num_procs()) reduction(+ : n)
+  n++;
+  sem_post(ready);
+  while (n) pause(); /* the team is counted as long as its first thread lives */
+  return NULL;
+}
+
+/* GNU OpenMP lets waiting threads spin for milliseconds, unless it knows of more threads than there are processors. Where
+ * anything else runs on the machine, that spinning takes the time of the thread that it waits for, and a step may take ten
+ * times as long. A second team that sleeps for the life of the process keeps the spinning down to microseconds. */
+static void shorten_waits(void) {
+  pthread_t t;
+  sem_t ready;
+  if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return; /* the user has decided */
+  sem_init(&ready, 0, 0);
+  if (!pthread_create(&t, NULL, idle_team, &ready)) {
+    pthread_detach(t);
+    while (sem_wait(&ready)) continue;
+  }
+  sem_destroy(&ready);
+}
 
 /* ---- kernels ---- */
 
@@ -160,6 +188,8 @@ static Device *cpu_open(const Program *p, const DeviceOptions *o, Fail *f) {
   d->threads = o->threads > 0               ? o->threads
                : getenv("OMP_NUM_THREADS") ? omp_get_max_threads()
                                            : omp_get_num_procs();
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (d->threads > 1) pthread_once(&once, shorten_waits);
   if (open_arena(d, f) && open_scratch(d, f) && open_kernels(d, f)) {
     open_pointers(d);
     return d;
