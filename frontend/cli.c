@@ -195,11 +195,16 @@ static void set_presets(Cli *c) {
 
 /* ---- flags ---- */
 
-static const Flag *find_flag(const char *name, size_t n) {
-  for (int i = 0; i < cli_flag_count; i++)
-    if (strlen(cli_flags[i].name) == n && !strncmp(cli_flags[i].name, name, n))
-      return &cli_flags[i];
-  return NULL;
+/* A name may stand in several rows for different commands: the one of this command, else the first. */
+static const Flag *find_flag(const Cli *c, const char *name, size_t n) {
+  const Flag *first = NULL;
+  for (int i = 0; i < cli_flag_count; i++) {
+    const Flag *f = &cli_flags[i];
+    if (strlen(f->name) != n || strncmp(f->name, name, n) != 0) continue;
+    if (c->command && cli_applies(f, c->command)) return f;
+    if (!first) first = f;
+  }
+  return first;
 }
 
 static const Flag *find_letter(char letter) {
@@ -241,7 +246,7 @@ static bool parse_long(Cli *c, int argc, char **argv, int *i) {
   const char *name = argv[*i] + 2, *equals = strchr(name, '=');
   size_t n = equals ? (size_t)(equals - name) : strlen(name);
   const char *shown = arena_printf(c->arena, "--%.*s", (int)n, name);
-  const Flag *f = find_flag(name, n);
+  const Flag *f = find_flag(c, name, n);
   if (!f) return unknown_flag(c, shown, shown + 2);
   if (c->command ? !cli_applies(f, c->command) : !is_everywhere(f))
     return misplaced_flag(c, f, shown);

@@ -451,6 +451,15 @@ FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
   return r;
 }
 
+int fit_candidates(const FitPool *f, int phase, Arena *a, Candidate **out) {
+  *out = NULL;
+  if (!f->phase) return 0;
+  const PhasePool *pool = &f->phase[phase];
+  *out = arena_array(a, Candidate, pool->all.n + 1);
+  for (int i = 0; i < pool->all.n; i++) (*out)[i] = candidate_of(&pool->all.at[i]);
+  return pool->all.n;
+}
+
 FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args) {
   Arena *scratch = arena_new();
   FitResult r = fit_within(fit_pool(job, scratch, args), a, args->budget_bytes);

@@ -236,6 +236,8 @@ FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
 typedef struct FitPool FitPool;
 FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args);
 FitResult fit_within(FitPool *pool, Arena *a, int64_t budget_bytes);
+/* Everything that was weighed for a phase, fastest first; how many. Peaks are by liveness where none was placed yet. */
+int fit_candidates(const FitPool *pool, int phase, Arena *a, Candidate **out);
 
 /* check.c: proves the plan from its steps, storages and offsets alone: no two live buffers overlap, every read sees the
  * last write of the value it wants, everything lies inside the arena, peak <= budget. NULL when sound, else a sentence. */
