@@ -126,7 +126,7 @@ static void print_head(Train *t) {
   char *name = arena_printf(t->arena, "%s", p->source);
   const char *slash = strrchr(name, '/');
   metrics_note(&t->metrics, "plan %08x  %s%s%s  %s  %lld x %lld x %lld  %s  seed %llu",
-               (unsigned)(p->plan_id & 0xffffffffu), slash ? slash + 1 : name, p->preset ? " " : "",
+               (unsigned)(p->plan_id >> 32), slash ? slash + 1 : name, p->preset ? " " : "",
                p->preset ? p->preset : "", p->target, (long long)first->micro_batch,
                (long long)first->tokens_per_sample, (long long)first->accumulation, dtypes_text(t),
                (unsigned long long)t->seed);
