@@ -213,7 +213,7 @@ static void anneal(Search *x, const Annealing *a) {
     }
     int64_t over = q.peak > a->budget ? q.peak - a->budget : 0;
     if (now.peak > a->budget) over -= now.peak - a->budget;
-    __int128 worse = ((__int128)(q.ns - now.ns) << 32) + over * price;
+    __int128 worse = (__int128)(q.ns - now.ns) * ((int64_t)1 << 32) + over * price;
     if (worse > 0 && worse > (__int128)temperature * random_exponential(x)) {
       sim_reject(x->s);
     } else {
