@@ -36,19 +36,17 @@ bool run_dir_open(const TrainOptions *o, Checkpoint **from, Fail *f) {
     *from = checkpoint_newest(o->dir, f);
     return !f->code;
   }
-  if (!visit(o->dir, false)) return true;
-  if (!o->force)
-    return fail_set(f, EXIT_USAGE,
-                    "%s holds a run already\n  = --resume goes on with it, --force starts over, "
-                    "-o names another folder",
-                    o->dir);
-  visit(o->dir, true);
-  return true;
+  if (o->force || !visit(o->dir, false)) return true;
+  return fail_set(f, EXIT_USAGE,
+                  "%s holds a run already\n  = --resume goes on with it, --force starts over, "
+                  "-o names another folder",
+                  o->dir);
 }
 
 bool run_dir_store_program(const TrainOptions *o, const Program *p, Fail *f) {
   char path[1024];
   const char *why;
+  if (!o->resume) visit(o->dir, true);
   snprintf(path, sizeof path, "%s/model.mtx", o->dir);
   return mtx_write(p, path, &why) || fail_page(f, EXIT_IO, "E0601", "%s", why);
 }

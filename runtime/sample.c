@@ -173,15 +173,12 @@ static bool generate(Sampler *s, const SampleOptions *o, FILE *out, Fail *f) {
   float *logits = malloc(V * sizeof *logits);
   int32_t *order = malloc(V * sizeof *order);
   bool ok = logits && order && batch_alloc(&b, s->phase->tokens_per_sample, 1, f);
-  if (!s->text.n) { /* nothing to go on from: a newline, or token 0 */
-    vec_push(s->arena, &s->text, s->bytes ? '\n' : 0);
-  } else {
-    for (int i = 0; i < s->text.n; i++) put_token(s, s->text.at[i], !i, out);
-  }
-  bool first = s->text.n == 1;
+  bool empty = !s->text.n; /* then it goes on from a newline, or token 0, which is not printed */
+  for (int i = 0; i < s->text.n; i++) put_token(s, s->text.at[i], !i, out);
+  if (empty) vec_push(s->arena, &s->text, s->bytes ? '\n' : 0);
   for (int64_t i = 0; i < o->tokens && ok; i++) {
     ok = next_token(s, o, &b, logits, order, i, f);
-    if (ok) put_token(s, vec_last(&s->text), first && !i && !o->prompt, out);
+    if (ok) put_token(s, vec_last(&s->text), empty && !i, out);
     fflush(out);
   }
   fputc('\n', out);
