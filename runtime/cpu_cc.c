@@ -1,7 +1,7 @@
 /* cpu_cc.c - runs `cc` on emitted kernels: see cpu_cc.h.
  *
  * -ffp-contract=off keeps every rounding that the graph asks for; no flag lets the compiler assume that NaN or infinity do
- * not occur. Large sources are compiled in parts side by side, because kernels do not see each other. */
+ * not occur. */
 #include "cpu_cc.h"
 
 #include <errno.h>
