@@ -71,7 +71,8 @@ static const void *fitting_image(const Program *p, size_t *size) {
   return NULL;
 }
 
-/* dlopen wants a path: an anonymous file has one while it is open. */
+/* dlopen wants a path: an anonymous file has one while it is open. The number of a closed file comes again, and dlopen
+ * takes an equal name for the library that it has already: slashes make each name its own. */
 static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
   int fd = memfd_create("mtc-kernels", MFD_CLOEXEC);
   if (fd < 0) return fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
@@ -87,7 +88,11 @@ static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
     at += n;
     size -= (size_t)n;
   }
-  d->library = dlopen(arena_printf(d->memory, "/proc/self/fd/%d", fd), RTLD_NOW | RTLD_LOCAL);
+  static int opened;
+  int slashes = __atomic_add_fetch(&opened, 1, __ATOMIC_RELAXED) % 512;
+  char *path = arena_printf(d->memory, "/proc/self/fd%*s%d", slashes + 1, "/", fd);
+  memset(path + sizeof "/proc/self/fd" - 1, '/', (size_t)slashes + 1);
+  d->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   close(fd);
   if (!d->library) return fail_set(f, EXIT_DEVICE, "the compiled kernels do not load: %s", dlerror());
   return true;

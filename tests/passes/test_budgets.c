@@ -2,6 +2,8 @@
  * the peak stays inside, more memory is never slower, the floor plans and the floor less one granule does not. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
 #include "passes/plan.h"

@@ -2,26 +2,19 @@
  * same up to rounding: GPT-2 and Llama shapes at L=4, D=64, T=32 on the CPU target, every dying buffer poisoned. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <cmocka.h>
 #include "tests/support/session.h"
 
 enum { STEPS = 3, SAMPLES = 8, T = 32, V = 128, BUDGETS = 6 };
 
-#define COMMON                                                                                     \
-  "V=128", "D=64", "H=4", "L=4", "train.dims.T=32", "train.batch=seqs(8)", "train.steps=10",       \
-      "train.clip=1.0",                                                                            \
-      "train.optimizer=adamw(lr = 1e-2, betas = (0.9, 0.95), eps = 1e-4, weight_decay = 0.1)"
+static const char *const f32[] = {NULL};
+static const char *const dropout[] = {"drop=0.2", NULL};
+static const char *const bf16[] = {"precision.compute=bf16", NULL};
 
-static const char *const gpt2_f32[] = {COMMON, "Tmax=32", "precision.compute=f32", NULL};
-static const char *const gpt2_drop[] = {COMMON, "Tmax=32", "drop=0.2", "precision.compute=f32", NULL};
-static const char *const gpt2_bf16[] = {COMMON, "Tmax=32", "precision.compute=bf16", NULL};
-static const char *const llama_f32[] = {COMMON, "KV=2", "F=160", "precision.compute=f32",
-                                        "precision.moments=f32", NULL};
-static const char *const llama_bf16[] = {COMMON, "KV=2", "F=160", "precision.compute=bf16",
-                                         "precision.moments=f32", NULL};
-
-#define GPT2  MTC_SOURCE_DIR "/models/gpt2.mt"
-#define LLAMA MTC_SOURCE_DIR "/models/llama.mt"
+#define GPT2  MTC_SOURCE_DIR "/tests/train/models/gpt2.mt"
+#define LLAMA MTC_SOURCE_DIR "/tests/train/models/llama.mt"
 
 typedef struct {
   float loss[STEPS];
@@ -105,6 +98,7 @@ static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
 static void recompute_is_exact(const char *model, const char *const *settings) {
   PlanArgs args = session_plan_args();
   args.micro_batch = 4;
+  args.chunks = 1;
   args.recompute = RC_NONE;
   Outcome none = train(model, settings, &args);
   args.recompute = RC_FULL;
@@ -131,23 +125,23 @@ static void recompute_is_exact(const char *model, const char *const *settings) {
 
 static void gpt2_recompute(void **state) {
   (void)state;
-  recompute_is_exact(GPT2, gpt2_f32);
+  recompute_is_exact(GPT2, f32);
 }
 static void gpt2_recompute_with_dropout(void **state) {
   (void)state;
-  recompute_is_exact(GPT2, gpt2_drop);
+  recompute_is_exact(GPT2, dropout);
 }
 static void gpt2_recompute_in_bf16(void **state) {
   (void)state;
-  recompute_is_exact(GPT2, gpt2_bf16);
+  recompute_is_exact(GPT2, bf16);
 }
 static void llama_recompute(void **state) {
   (void)state;
-  recompute_is_exact(LLAMA, llama_f32);
+  recompute_is_exact(LLAMA, f32);
 }
 static void llama_recompute_in_bf16(void **state) {
   (void)state;
-  recompute_is_exact(LLAMA, llama_bf16);
+  recompute_is_exact(LLAMA, bf16);
 }
 
 /* ---- micro-batch splits: up to rounding ---- */
@@ -177,6 +171,7 @@ static Split split(const char *model, const char *const *settings, int64_t micro
   Session s;
   PlanArgs args = session_plan_args();
   args.micro_batch = micro_batch;
+  args.chunks = 1;
   session_open(&s, model, NULL, settings, &args, &(DeviceOptions){0});
   assert_int_equal(s.phase->micro_batch, micro_batch);
   init_weights(&s);
@@ -243,11 +238,11 @@ static void splits_agree(const char *model, const char *const *settings) {
 
 static void gpt2_splits(void **state) {
   (void)state;
-  splits_agree(GPT2, gpt2_f32);
+  splits_agree(GPT2, f32);
 }
 static void llama_splits(void **state) {
   (void)state;
-  splits_agree(LLAMA, llama_f32);
+  splits_agree(LLAMA, f32);
 }
 
 int main(void) {
