@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RATIOS = 100, FEWEST_RATIOS = 16, RATIO_STEPS = 300000 };
+enum { MOST_RATIOS = 100, FEWEST_RATIOS = 16, RATIO_STEPS = 300000, STRIDE_STEPS = 300000 };
 
 typedef struct {
   int item;
@@ -60,25 +60,46 @@ static bool inside_layer(const RecModel *m, const RecItem *it) {
   return true;
 }
 
-/* Drops what lies inside layers; what passes between them stays at every `stride`-th layer. */
-static void whole_layers(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d, int stride) {
+/* Drops what lies inside layers. Of what passes between them, that of every kept-th layer stays,
+ * that of every once-th is rebuilt once, and the rest for each layer anew: the checkpoints of
+ * checkpoints that very small budgets need. */
+static void whole_layers(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d, GapState inside,
+                         int kept, int once) {
   memset(d, 0, decision_size(m));
   for (int i = 0; i < m->nitem; i++) {
     const RecItem *it = &m->item[i];
+    int layer = m->layer[m->prod[it->value]];
     if (!it->crosses) continue;
     if (inside_layer(m, it)) {
-      decision_set(m, d, i, OWN);
-    } else if (m->layer[m->prod[it->value]] % stride) {
-      decision_set(m, d, i, ONCE);
+      decision_set(m, d, i, inside);
+    } else if (layer % kept) {
+      decision_set(m, d, i, layer % once ? NEVER : ONCE);
     }
   }
   pool_add(pool, sim_run(s, d, NULL), d);
 }
 
+/* 1, 2, 3, 4, 6, 8, 12, .. */
+static int next_stride(int stride) {
+  bool power = (stride & (stride - 1)) == 0;
+  return stride == 1 ? 2 : power ? stride / 2 * 3 : stride / 3 * 4;
+}
+
+static void layer_strides(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d) {
+  int64_t limit = sim_work(s) + STRIDE_STEPS;
+  for (int kept = 1;; kept = next_stride(kept)) {
+    for (int once = 1; once <= kept && sim_work(s) < limit; once = next_stride(once)) {
+      whole_layers(m, s, pool, d, OWN, kept, once);
+      whole_layers(m, s, pool, d, NEVER, kept, once);
+    }
+    if (kept >= m->nlayer) return;
+  }
+}
+
 void rec_baselines(RecModel *m, RecSim *s, RecPool *pool) {
   uint8_t *d = decision_new(m, m->arena);
   knapsacks(m, s, pool, d);
-  for (int stride = 1; stride < m->nlayer; stride *= 2) whole_layers(m, s, pool, d, stride);
+  layer_strides(m, s, pool, d);
   memset(d, 0, decision_size(m));
   for (int i = 0; i < m->nitem; i++) decision_set(m, d, i, NEVER);
   pool_add(pool, sim_run(s, d, NULL), d);

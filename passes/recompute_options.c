@@ -15,10 +15,10 @@
 enum {
   LAYER_STEPS = 120000, /* steps to simulate for one layer, a pair, a longer segment */
   PAIR_STEPS = 120000,
-  LONG_STEPS = 30000,
+  LONG_STEPS = 45000,
   LAYER_OPTIONS = 64, /* kept */
   PAIR_OPTIONS = 40,
-  LONG_OPTIONS = 16,
+  LONG_OPTIONS = 28,
   SEARCH_OPTIONS = 256 /* held during a local search */
 };
 
@@ -293,10 +293,10 @@ static void solve_pair(Trial *t) {
 
 /* Every layer takes option c of the segment's second layer where it is like it, else drops all; c <
  * 0: all drop all. */
-static void take_layers(Trial *t, int c) {
+static void take_layers(Trial *t, int c, GapState between) {
   Segment *g = t->g, *like = &t->ls->seg[1][g->layer + 1];
   memset(t->x, 0, choice_size(g));
-  for (int i = 0; i < g->nitem; i++) t->x[i] = passes_between(t, g->item[i]) ? ONCE : OWN;
+  for (int i = 0; i < g->nitem; i++) t->x[i] = passes_between(t, g->item[i]) ? between : OWN;
   if (c < 0) return;
   for (int l = g->layer; l < g->layer + g->count; l++) {
     Segment *one = &t->ls->seg[1][l];
@@ -310,9 +310,11 @@ static void solve_long(Trial *t) {
   Segment *last = &t->ls->seg[1][g->layer + g->count - 1];
   uint8_t *all = arena_alloc(a, choice_size(last)); /* KEEP */
   int n = t->ls->seg[1][g->layer + 1].options->n;
-  int step = (int)((int64_t)2 * n * g->window.n / LONG_STEPS) + 1;
+  int step = (int)((int64_t)3 * n * g->window.n / LONG_STEPS) + 1;
   for (int c = -1; c < n && !spent(t); c += c < 0 ? 1 : step) {
-    take_layers(t, c);
+    take_layers(t, c, NEVER);
+    try_choice(t);
+    take_layers(t, c, ONCE);
     try_choice(t);
     take_layer(t, last, all);
     try_choice(t);
