@@ -1,6 +1,6 @@
 /* test_train.c - the training loop on the CPU device with a hand-made model: exact resume at any
  * kill point, token-weighted accumulation, non-finite steps, interruption, evaluation, sampling.
- * Each run is a process of its own. */
+ * Each run is a process of its own: a few seconds in all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
