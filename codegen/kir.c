@@ -19,7 +19,7 @@ void kindex_add(Arena *a, KIndex *to, const KIndex *b, int64_t coef) {
   for (int k = 0; k < MAX_RANK; k++) to->coef[k] += coef * b->coef[k];
   if (!b->nsubs) return;
   KSub *subs = arena_array(a, KSub, to->nsubs + b->nsubs);
-  memcpy(subs, to->subs, sizeof *subs * (size_t)to->nsubs);
+  if (to->nsubs) memcpy(subs, to->subs, sizeof *subs * (size_t)to->nsubs);
   for (int s = 0; s < b->nsubs; s++) {
     KSub sub = b->subs[s];
     sub.coef *= coef;
