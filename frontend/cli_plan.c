@@ -39,8 +39,8 @@ static int unknown_target(Cli *c, const char *name) {
     vec_push(c->arena, &names, target_at(i)->name);
   }
   const char *near = nearest_word(name, names.at, names.n);
-  return cli_usage(c, "no target `%s`%s%s%s; there are %s", name, near ? ": did you mean `" : "", near ? near : "",
-                   near ? "`?" : "", all.text);
+  return cli_usage(c, "no target `%s`%s%s%s; there are %s", name, near ? " (did you mean `" : "", near ? near : "",
+                   near ? "`?)" : "", all.text);
 }
 
 static int choose_target(Cli *c, const Target **t) {
@@ -165,7 +165,7 @@ static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResul
   for (int i = 0; i < list.n && r->remedies.n < ENOUGH; i++) try_change(c, &list.at[i], args, r);
 }
 
-int cli_plan(Cli *c, Job **job, FitResult *r) {
+int cli_plannable(Cli *c, Job **job) {
   *job = elaborate(c->arena, c->diags, &c->job);
   if (!*job || c->diags->errors > 0) return EXIT_SOURCE;
   Loc at = NO_LOC;
@@ -173,9 +173,14 @@ int cli_plan(Cli *c, Job **job, FitResult *r) {
   if (not_yet) diag_error(c->diags, E_NOT_YET, at, "%s cannot be planned yet", not_yet);
   if ((*job)->memory.optimizer == 1)
     diag_error(c->diags, E_NOT_YET, NO_LOC, "`memory { optimizer = host }` cannot be planned yet: its state stays on the device");
-  if (c->diags->errors > 0) return EXIT_SOURCE;
+  return c->diags->errors > 0 ? EXIT_SOURCE : EXIT_OK;
+}
+
+int cli_plan(Cli *c, Job **job, FitResult *r) {
+  int code = cli_plannable(c, job);
+  if (code != EXIT_OK) return code;
   PlanArgs args;
-  int code = cli_plan_args(c, *job, &args);
+  code = cli_plan_args(c, *job, &args);
   if (code != EXIT_OK) return code;
   char bad = 0;
   if (c->flag.dump && !pass_dump(c->flag.dump, stderr, &bad)) return cli_usage(c, "no pass has the letter `%c`", bad);

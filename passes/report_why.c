@@ -22,19 +22,35 @@ static const char *deciding_rule(const Report *x, const char *path, const char *
   return p->compute < 0 ? "by `compute = auto`" : arena_printf(x->arena, "by `compute = %s`", dtype_name((DType)p->compute));
 }
 
+/* "master 4 KiB, moments 8 KiB, gradients 4 KiB" of a parameter. */
+static const char *derived_text(const Report *x, int param) {
+  const Plan *p = x->r->plan;
+  int64_t bytes[BC_COUNT] = {0};
+  for (int i = 0; i < p->job->vars->all.n; i++)
+    if (p->job->vars->all.at[i].of == param && p->var_buf[i] >= 0)
+      bytes[p->bufs.at[p->var_buf[i]].cls] += p->bufs.at[p->var_buf[i]].bytes;
+  Str s = {.arena = x->arena};
+  for (int c = 0; c < BC_COUNT; c++)
+    if (bytes[c]) str_addf(&s, ", %s %s", buf_class_text((BufClass)c), format_bytes(x->arena, bytes[c]));
+  return s.text ? s.text : "";
+}
+
+/* Variables; what belongs to a parameter that is told as well is told with it. */
 static int variables(const Report *x, const char *path) {
   const Plan *p = x->r->plan;
+  const Vars *vars = p->job->vars;
   int found = 0;
-  for (int i = 0; i < p->job->vars->all.n; i++) {
-    const Var *v = &p->job->vars->all.at[i];
+  for (int i = 0; i < vars->all.n; i++) {
+    const Var *v = &vars->all.at[i];
     if (!under(v->path, path) || p->var_buf[i] < 0) continue;
+    found++;
+    if (v->of >= 0 && under(vars->all.at[v->of].path, path)) continue;
     const PlanBuf *b = &p->bufs.at[p->var_buf[i]];
-    fprintf(x->to, "%-28s %s%s  %s at byte %lld, for the whole run: %s\n", v->path, dtype_name(v->dtype),
-            shape_text(x->arena, &v->shape), bytes_short(x->arena, b->bytes), (long long)b->offset,
-            buf_class_text(b->cls));
+    fprintf(x->to, "%-28s %s%s  %s at byte %lld for the whole run: %s%s\n", v->path, dtype_name(v->dtype),
+            shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes), (long long)b->offset,
+            buf_class_text(b->cls), derived_text(x, i));
     if (v->role == VAR_PARAM)
       fprintf(x->to, "%-28s %s; %s\n", "", deciding_rule(x, v->path, NULL), v->trainable ? "trained" : "frozen");
-    found++;
   }
   return found;
 }
@@ -59,7 +75,7 @@ static void one_output(const Report *x, const PlanProgram *p, int step, int k) {
   } else {
     fprintf(x->to, " at byte %lld, steps %d..%d of %d in %s: %s", (long long)b->offset, b->first + 1, b->last + 1,
             p->nsteps, p->name, buf_class_text(b->cls));
-    if (b->name != c->name) fprintf(x->to, ", in place of %s", b->name);
+    if (b->name != c->name) fprintf(x->to, ", in one buffer with %s", b->name);
   }
   fprintf(x->to, "%s%s\n", *at ? "   " : "", at);
 }

@@ -1,0 +1,84 @@
+# `mtc plan` from the outside: exit codes, the floor and its edge, determinism, the acceptance figures of Llama-2-7B.
+# Run from the root of the repository: bash tests/cli/test_plan.sh BUILD_FOLDER
+export NO_COLOR=1 COLUMNS=80 LC_ALL=C.UTF-8 PATH="$(realpath "$1"):$PATH"
+unset CLICOLOR_FORCE
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+check() { # check WHAT CONDITION..
+  local what=$1
+  shift
+  "$@" && return
+  echo "failed: $what"
+  failed=1
+}
+field() { sed -n "s/^  \"$1\": \([-0-9.a-z]*\),*$/\1/p" "$2"; }
+plan() { # plan NAME ARGS..: JSON in $work/NAME, exit code in $code
+  local name=$1
+  shift
+  mtc plan "$@" --json > "$work/$name" 2> "$work/$name.err"
+  code=$?
+}
+
+# The floor: named when nothing fits, feasible itself, not so one granule below.
+plan none models/char.mt --target cpu --vram 1M
+check "too little exits with 3" [ $code = 3 ]
+check "too little has fits = false" [ "$(field fits "$work/none")" = false ]
+floor=$(field floor_bytes "$work/none")
+plan at models/char.mt --target cpu --vram "$floor"
+check "the floor plans" [ $code = 0 ]
+check "the floor's plan fits" [ "$(field peak_bytes "$work/at")" -le "$floor" ]
+plan under models/char.mt --target cpu --vram $((floor - 4096))
+check "the floor less 4 KiB exits with 3" [ $code = 3 ]
+plan gpu models/char.mt --target rtx3090 --vram 1M
+check "a card too small exits with 3" [ $code = 3 ]
+floor=$(field floor_bytes "$work/gpu")
+plan gpu_at models/char.mt --target rtx3090 --vram "$floor"
+check "the floor on a card plans" [ $code = 0 ]
+plan gpu_under models/char.mt --target rtx3090 --vram $((floor - 2097152))
+check "the floor less 2 MiB exits with 3" [ $code = 3 ]
+
+# Equal questions have equal answers, wherever they are asked.
+mtc plan models/gpt2.mt --target rtx4090 --vram 6G > "$work/one" 2>&1
+mtc plan models/gpt2.mt --target rtx4090 --vram 6G > "$work/two" 2>&1
+check "two runs print the same" cmp -s "$work/one" "$work/two"
+here=$PWD
+(cd "$work" && mtc plan "$here/models/gpt2.mt" --target rtx4090 --vram 6G --json > three 2> /dev/null)
+plan four models/gpt2.mt --target rtx4090 --vram 6G
+check "another folder, the same plan" [ "$(grep '"plan"' "$work/three")" = "$(grep '"plan"' "$work/four")" ]
+
+# More memory is never slower and never fails where less did not.
+last=0
+for size in 3G 4G 6G 9G 14G 20G 24G; do
+  plan sweep models/gpt2.mt --target rtx4090 --vram $size
+  check "$size plans" [ $code = 0 ]
+  now=$(field tokens_per_second "$work/sweep")
+  check "$size is not slower" awk "BEGIN { exit !($now >= $last) }"
+  last=$now
+done
+plan capped models/gpt2.mt --target rtx4090 --vram 99G
+check "a budget is capped to the card" [ "$(field budget_bytes "$work/capped")" = "$(field budget_bytes "$work/sweep")" ]
+plan share models/gpt2.mt --target rtx4090 --vram 50%
+check "a share of the card" [ $((2 * $(field budget_bytes "$work/share"))) -le "$(field budget_bytes "$work/capped")" ]
+
+# Llama-2-7B: 18 bytes a parameter are 113 GiB, so an H200 holds it and 80 GiB do not.
+plan large models/llama.mt --preset llama2_7b --target h200 --vram 139G
+check "7B in 139 GiB plans" [ $code = 0 ]
+plan small models/llama.mt --preset llama2_7b --target h200 --vram 80G
+check "7B in 80 GiB exits with 3" [ $code = 3 ]
+check "7B has its parameters" [ "$(field params "$work/small")" = 6738415616 ]
+check "7B's floor holds 18 bytes a parameter" [ "$(field floor_bytes "$work/small")" -gt $((6738415616 * 18)) ]
+check "and little more" [ "$(field floor_bytes "$work/small")" -lt $((6738415616 * 18 + (2 << 30))) ]
+
+# What is forced is done, and what it writes is there.
+plan forced models/char.mt --target cpu --micro-batch 4 --chunks 2 --recompute full
+check "--micro-batch" [ "$(field micro_batch "$work/forced")" = 4 ]
+check "--chunks" [ "$(field chunks "$work/forced")" = 2 ]
+check "accumulation follows" [ "$(field accumulation "$work/forced")" = 3 ]
+mtc plan models/char.mt --target cpu --vram 32M --emit ir,plan,minimalloc -o "$work/out" > /dev/null 2>&1
+for name in out.plan out.micro.mti out.update.mti out.micro.csv; do check "--emit writes $name" [ -s "$work/$name" ]; done
+check "the CSV is placed as it says" mtc place "$work/out.micro.csv" > /dev/null 2>&1
+mtc inspect models/gpt2.mt --json > "$work/inspect"
+check "inspect counts" [ "$(field params "$work/inspect")" = 124439808 ]
+exit $failed
