@@ -197,7 +197,18 @@ static void raise_late(Fuse *f, int r, NodeId late) {
 
 /* ---- spaces ---- */
 
-/* The union of two spaces whose axes ma[k] and mb[k] are the same; to_a and to_b: where their axes are in it. */
+/* Appends axis k of s to u; false when u is full. */
+static bool add_axis(Shape *u, const Shape *s, int k, const char *name) {
+  int r = u->rank;
+  if (r < 0 || r >= MAX_RANK) return false;
+  u->dim[r] = s->dim[k];
+  u->axis[r] = name;
+  u->rank = r + 1;
+  return true;
+}
+
+/* The union of two spaces whose axes ma[k] and mb[k] are the same; to_a and to_b: where their axes are in it. Axes
+ * between two common ones are the same when both spaces have as many there, of equal sizes. */
 static bool unite(const Shape *a, const Shape *b, int n, const int8_t *ma, const int8_t *mb, Shape *u, int8_t *to_a,
                   int8_t *to_b) {
   int i = 0, j = 0;
@@ -206,21 +217,17 @@ static bool unite(const Shape *a, const Shape *b, int n, const int8_t *ma, const
     int ei = k < n ? ma[k] : a->rank, ej = k < n ? mb[k] : b->rank;
     int ni = ei - i, nj = ej - j;
     if (ni < 0 || nj < 0 || (ni && nj && ni != nj)) return false;
-    int count = ni > nj ? ni : nj;
-    if (u->rank + count >= MAX_RANK + (k == n)) return false;
-    for (int c = 0; c < count; c++) {
+    for (int c = 0; c < (ni ? ni : nj); c++) {
       if (ni && nj && a->dim[i + c] != b->dim[j + c]) return false;
       if (ni) to_a[i + c] = (int8_t)u->rank;
       if (nj) to_b[j + c] = (int8_t)u->rank;
-      u->dim[u->rank] = ni ? a->dim[i + c] : b->dim[j + c];
-      u->axis[u->rank++] = ni ? a->axis[i + c] : b->axis[j + c];
+      if (!(ni ? add_axis(u, a, i + c, a->axis[i + c]) : add_axis(u, b, j + c, b->axis[j + c]))) return false;
     }
+    if (k == n) break;
+    to_a[ei] = to_b[ej] = (int8_t)u->rank;
+    if (!add_axis(u, a, ei, a->axis[ei] ? a->axis[ei] : b->axis[ej])) return false;
     i = ei + 1;
     j = ej + 1;
-    if (k == n) break;
-    to_a[ma[k]] = to_b[mb[k]] = (int8_t)u->rank;
-    u->dim[u->rank] = a->dim[ma[k]];
-    u->axis[u->rank++] = a->axis[ma[k]] ? a->axis[ma[k]] : b->axis[mb[k]];
   }
   return true;
 }
