@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 const Command cli_commands[] = {
@@ -105,6 +106,14 @@ int64_t cli_bytes(const SizeArg *s, int64_t whole) {
   int64_t bytes = -1;
   if (s->text && !parse_bytes(s->text, whole, &bytes)) return -1;
   return bytes;
+}
+
+int cli_columns(void) {
+  const char *set = getenv("COLUMNS");
+  int n = set ? atoi(set) : 0;
+  struct winsize w;
+  if (n <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0) n = w.ws_col;
+  return n > 0 ? n : 100;
 }
 
 /* ---- values ---- */

@@ -102,6 +102,9 @@ void cli_next(Cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 /* Bytes of a size; -1 when it was not given. `whole` is what a percentage is a share of. */
 int64_t cli_bytes(const SizeArg *s, int64_t whole);
 
+/* Columns of reports: COLUMNS, the terminal, or 100. */
+int cli_columns(void);
+
 /* ---- documents made from the tables (cli_help.c, cli_docs.c, cli_complete.c) ---- */
 void cli_help_short(FILE *to); /* 8 lines for `mtc` alone */
 void cli_help_index(FILE *to); /* `mtc help` */

@@ -8,6 +8,9 @@
  * with the error printed. Without --target and --device the local GPU is the target, else h100, which a note says. */
 int cli_plan_args(Cli *c, const Job *job, PlanArgs *args);
 
+/* Elaborates c->job and says whether this version can plan it. EXIT_OK, or EXIT_SOURCE with errors in c->diags. */
+int cli_plannable(Cli *c, Job **job);
+
 /* Elaborates c->job, plans it and, when nothing fits, plans the remedies. EXIT_OK with r->plan; EXIT_INFEASIBLE with the
  * floor; EXIT_SOURCE, EXIT_USAGE with the error reported. */
 int cli_plan(Cli *c, Job **job, FitResult *r);

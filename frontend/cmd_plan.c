@@ -2,23 +2,12 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "frontend/cli_plan.h"
 
 int cmd_problem(Cli *c);
-
-/* Columns of the report: COLUMNS, the terminal, or 100. */
-static int report_columns(void) {
-  const char *set = getenv("COLUMNS");
-  int n = set ? atoi(set) : 0;
-  struct winsize w;
-  if (n <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0) n = w.ws_col;
-  return n > 0 ? n : 100;
-}
 
 static bool report_unicode(void) {
   setlocale(LC_CTYPE, "");
@@ -93,12 +82,12 @@ int cmd_plan(Cli *c) {
   if (c->flag.json) {
     plan_report_json(&r, stdout);
   } else if (code == EXIT_INFEASIBLE) {
-    plan_report(&r, stderr, report_columns(), false);
+    plan_report(&r, stderr, cli_columns(), false);
   } else if (c->flag.why) {
     if (!plan_why(&r, c->flag.why, stdout))
       return cli_usage(c, "nothing in the plan is named `%s`: give a layer, a parameter or a buffer, such as h.0", c->flag.why);
   } else {
-    plan_report(&r, stdout, report_columns(), report_unicode());
+    plan_report(&r, stdout, cli_columns(), report_unicode());
   }
   if (code == EXIT_OK && c->flag.emit) code = emit(c, &r);
   if (code == EXIT_OK && !c->flag.json)
