@@ -1,5 +1,6 @@
-/* cmd_inspect.c - `mtc inspect X`: what is in a model, a program, a checkpoint or a weights file. What X is, its name or
- * its first bytes say. One object is built; --json prints it, else the same is written for people. */
+/* cmd_inspect.c - `mtc inspect X`: what is in a model, a program, a checkpoint or a weights file.
+ * What X is, its name or its first bytes say. One object is built; --json prints it, else the same
+ * is written for people. */
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
@@ -22,7 +23,9 @@ static char *dims_text(Arena *a, int rank, const int64_t *dim) {
 static void put(json_t *o, const char *key, const char *text) {
   json_object_set_new(o, key, text ? json_string(text) : json_null());
 }
-static void put_int(json_t *o, const char *key, int64_t v) { json_object_set_new(o, key, json_integer(v)); }
+static void put_int(json_t *o, const char *key, int64_t v) {
+  json_object_set_new(o, key, json_integer(v));
+}
 
 static json_t *begin(const char *kind, const char *path) {
   json_t *o = json_object();
@@ -40,8 +43,10 @@ static json_t *tensor_json(const char *name, const char *dtype, int rank, const 
   return x;
 }
 
-static void print_tensor(Cli *c, const char *name, const char *dtype, int rank, const int64_t *dim, const char *remark) {
-  printf("  %-40s %-5s %s%s%s\n", name, dtype, dims_text(c->arena, rank, dim), *remark ? "   " : "", remark);
+static void print_tensor(Cli *c, const char *name, const char *dtype, int rank, const int64_t *dim,
+                         const char *remark) {
+  printf("  %-40s %-5s %s%s%s\n", name, dtype, dims_text(c->arena, rank, dim), *remark ? "   " : "",
+         remark);
 }
 
 static int finish(Cli *c, json_t *o) {
@@ -65,8 +70,8 @@ static int inspect_model(Cli *c) {
   put_int(o, "trainable", j->trainable);
   put_int(o, "layers", j->layers);
   if (!c->flag.json) {
-    printf("%s%s%s%s   %s params", j->model, j->preset ? "(" : "", j->preset ? j->preset : "", j->preset ? ")" : "",
-           format_count(c->arena, j->params));
+    printf("%s%s%s%s   %s params", j->model, j->preset ? "(" : "", j->preset ? j->preset : "",
+           j->preset ? ")" : "", format_count(c->arena, j->params));
     if (j->trainable != j->params) printf("   %s trained", format_count(c->arena, j->trainable));
     printf("   %d layers\n", j->layers);
   }
@@ -77,7 +82,9 @@ static int inspect_model(Cli *c) {
     json_object_set_new(x, "trainable", json_boolean(v->role == VAR_PARAM && v->trainable));
     json_array_append_new(list, x);
     const char *remark = v->role == VAR_STATE ? "state" : v->trainable ? "" : "frozen";
-    if (!c->flag.json) printf("  %-40s %s%s%s\n", v->path, shape_text(c->arena, &v->shape), *remark ? "   " : "", remark);
+    if (!c->flag.json)
+      printf("  %-40s %s%s%s\n", v->path, shape_text(c->arena, &v->shape), *remark ? "   " : "",
+             remark);
   }
   json_object_set_new(o, "parameters", list);
   return finish(c, o);
@@ -92,17 +99,21 @@ static int64_t image_bytes(const Program *p) {
 }
 
 static void program_text(Cli *c, const Program *p) {
-  printf("%s%s%s%s   %s params   plan %08x\n", p->model, p->preset ? "(" : "", p->preset ? p->preset : "",
-         p->preset ? ")" : "", format_count(c->arena, p->params), (unsigned)(p->plan_id >> 32));
+  printf("%s%s%s%s   %s params   plan %08x\n", p->model, p->preset ? "(" : "",
+         p->preset ? p->preset : "", p->preset ? ")" : "", format_count(c->arena, p->params),
+         (unsigned)(p->plan_id >> 32));
   printf("  source    %s\n  target    %s   needs %s (arena %s)\n", p->source, p->target,
          format_bytes(c->arena, p->peak_bytes), format_bytes(c->arena, p->arena_bytes));
-  printf("  kernels   %d unique, %s of images for", p->nkernels, format_bytes(c->arena, image_bytes(p)));
+  printf("  kernels   %d unique, %s of images for", p->nkernels,
+         format_bytes(c->arena, image_bytes(p)));
   for (int i = 0; i < p->nimages; i++) printf("%s %s", i ? "," : "", p->images[i].arch);
   puts(p->nimages ? "" : " no architecture");
-  for (int i = 0; i < p->nprograms; i++) printf("  program   %-8s %d commands\n", p->programs[i].name, p->programs[i].ncmds);
+  for (int i = 0; i < p->nprograms; i++)
+    printf("  program   %-8s %d commands\n", p->programs[i].name, p->programs[i].ncmds);
   for (int i = 0; i < p->nphases; i++)
-    printf("  phase     %-8s B=%lld x %lld accumulation\n", *p->phases[i].name ? p->phases[i].name : "train",
-           (long long)p->phases[i].micro_batch, (long long)p->phases[i].accumulation);
+    printf("  phase     %-8s B=%lld x %lld accumulation\n",
+           *p->phases[i].name ? p->phases[i].name : "train", (long long)p->phases[i].micro_batch,
+           (long long)p->phases[i].accumulation);
 }
 
 static int inspect_program(Cli *c, const char *path) {
@@ -130,8 +141,8 @@ static int inspect_program(Cli *c, const char *path) {
   json_object_set_new(o, "programs", list);
   list = json_array();
   for (int i = 0; i < p->nvars; i++)
-    json_array_append_new(list, tensor_json(p->vars[i].path, dtype_name(p->vars[i].at.dtype), p->vars[i].at.rank,
-                                            p->vars[i].at.dim));
+    json_array_append_new(list, tensor_json(p->vars[i].path, dtype_name(p->vars[i].at.dtype),
+                                            p->vars[i].at.rank, p->vars[i].at.dim));
   json_object_set_new(o, "variables", list);
   if (!c->flag.json) program_text(c, p);
   return finish(c, o);
@@ -139,7 +150,9 @@ static int inspect_program(Cli *c, const char *path) {
 
 /* ---- checkpoints and weights ---- */
 
-static int failed(Cli *c, const Fail *f) { return cli_fail(c, f->code ? f->code : EXIT_IO, "%s", f->text); }
+static int failed(Cli *c, const Fail *f) {
+  return cli_fail(c, f->code ? f->code : EXIT_IO, "%s", f->text);
+}
 
 static int inspect_checkpoint(Cli *c, const char *path) {
   Fail f = {0};
@@ -182,7 +195,8 @@ static int inspect_weights(Cli *c, const char *path) {
   if (!c->flag.json) {
     printf("%d tensors, %s elements\n", st_count(s), format_count(c->arena, count));
     for (int i = 0; i < st_count(s); i++)
-      print_tensor(c, st_at(s, i)->name, st_at(s, i)->dtype_text, st_at(s, i)->rank, st_at(s, i)->dim, "");
+      print_tensor(c, st_at(s, i)->name, st_at(s, i)->dtype_text, st_at(s, i)->rank,
+                   st_at(s, i)->dim, "");
   }
   st_close(s);
   return finish(c, o);

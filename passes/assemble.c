@@ -1,7 +1,7 @@
 /* assemble.c - steps, buffers, lifetimes and offsets (see assemble.h).
  *
- * Each instance of the timeline that takes over no other, each workspace and each input is one buffer for
- * place_buffers. */
+ * Each instance of the timeline that takes over no other, each workspace and each input is one
+ * buffer for place_buffers. */
 #include "assemble.h"
 
 #include <string.h>
@@ -31,12 +31,18 @@ const char *buf_class_json(BufClass c) {
 
 BufClass variable_class(VarRole r) {
   switch (r) {
-    case VAR_PARAM: return BC_WEIGHTS;
-    case VAR_STATE: return BC_STATES;
-    case VAR_MASTER: return BC_MASTER;
-    case VAR_MOMENT: return BC_MOMENTS;
-    case VAR_ACCUM: return BC_GRADIENTS;
-    default: return BC_SCALARS;
+    case VAR_PARAM:
+      return BC_WEIGHTS;
+    case VAR_STATE:
+      return BC_STATES;
+    case VAR_MASTER:
+      return BC_MASTER;
+    case VAR_MOMENT:
+      return BC_MOMENTS;
+    case VAR_ACCUM:
+      return BC_GRADIENTS;
+    default:
+      return BC_SCALARS;
   }
 }
 
@@ -55,8 +61,14 @@ void assemble_variables(Plan *p, Arena *a) {
     for (int i = 0; i < vars->all.n; i++) {
       const Var *v = &vars->all.at[i];
       if ((int)variable_class(v->role) != cls) continue;
-      PlanBuf b = {.name = v->path, .cls = (BufClass)cls, .space = SPACE_DEVICE, .offset = at,
-                   .program = -1, .var = i, .value = -1, .loc = v->loc};
+      PlanBuf b = {.name = v->path,
+                   .cls = (BufClass)cls,
+                   .space = SPACE_DEVICE,
+                   .offset = at,
+                   .program = -1,
+                   .var = i,
+                   .value = -1,
+                   .loc = v->loc};
       b.bytes = round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
       at += b.bytes;
       p->var_buf[i] = p->bufs.n;
@@ -76,7 +88,9 @@ typedef struct {
   int *unit_buf; /* per unit: of variables and inputs */
 } Assembly;
 
-static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
+static bool is_made(const Unit *u) {
+  return u->var < 0 && u->input < 0;
+}
 
 /* ---- classes ---- */
 
@@ -116,7 +130,8 @@ static bool is_logits(const Assembly *t, const Instance *x, int64_t axis, const 
 }
 
 static BufClass class_of(const Assembly *t, const Instance *x) {
-  const Cluster *maker = &t->c->at[t->time.trace[x->first]], *reader = &t->c->at[t->time.trace[x->last]];
+  const Cluster *maker = &t->c->at[t->time.trace[x->first]],
+                *reader = &t->c->at[t->time.trace[x->last]];
   if (x->rebuilt) return BC_RECOMPUTED;
   return maker->phase == PH_FORWARD && reader->phase != PH_FORWARD ? BC_ACTIVATION : BC_TRANSIENT;
 }
@@ -134,7 +149,8 @@ static void add_instance_bufs(Plan *p, Assembly *t, int program) {
       t->inst_buf[i] = t->inst_buf[x->takes];
       PlanBuf *b = &p->bufs.at[t->inst_buf[i]];
       b->last = x->last;
-      if (b->cls == BC_TRANSIENT && class_of(t, x) == BC_ACTIVATION) { /* what it is for most of its life */
+      if (b->cls == BC_TRANSIENT &&
+          class_of(t, x) == BC_ACTIVATION) { /* what it is for most of its life */
         b->cls = BC_ACTIVATION;
         b->name = t->c->at[t->time.trace[x->first]].name;
         b->value = t->m->unit[x->unit].value;
@@ -142,9 +158,14 @@ static void add_instance_bufs(Plan *p, Assembly *t, int program) {
       continue;
     }
     const Unit *u = &t->m->unit[x->unit];
-    PlanBuf b = {.name = t->c->at[t->time.trace[x->first]].name, .space = SPACE_DEVICE,
-                 .bytes = round_up(u->bytes, PLAN_ALIGN), .program = program, .first = x->first,
-                 .last = x->last, .var = -1, .value = u->value};
+    PlanBuf b = {.name = t->c->at[t->time.trace[x->first]].name,
+                 .space = SPACE_DEVICE,
+                 .bytes = round_up(u->bytes, PLAN_ALIGN),
+                 .program = program,
+                 .first = x->first,
+                 .last = x->last,
+                 .var = -1,
+                 .value = u->value};
     b.cls = is_logits(t, x, axis, loss_step) ? BC_LOGITS : class_of(t, x);
     b.loc = u->value >= 0 ? node_of(t->c->g, u->value)->loc : NO_LOC;
     t->inst_buf[i] = p->bufs.n;
@@ -159,9 +180,16 @@ static void add_input_bufs(Plan *p, Assembly *t, int program) {
     t->unit_buf[u] = x->var >= 0 ? p->var_buf[x->var] : -1;
     if (x->input < 0) continue;
     const Node *n = node_of(t->c->g, x->input);
-    PlanBuf b = {.name = n->sym, .cls = BC_INPUTS, .space = SPACE_DEVICE,
-                 .bytes = round_up(x->bytes, PLAN_ALIGN), .program = program, .first = 0,
-                 .last = t->time.nsteps > 0 ? t->time.nsteps - 1 : 0, .var = -1, .value = x->input, .loc = n->loc};
+    PlanBuf b = {.name = n->sym,
+                 .cls = BC_INPUTS,
+                 .space = SPACE_DEVICE,
+                 .bytes = round_up(x->bytes, PLAN_ALIGN),
+                 .program = program,
+                 .first = 0,
+                 .last = t->time.nsteps > 0 ? t->time.nsteps - 1 : 0,
+                 .var = -1,
+                 .value = x->input,
+                 .loc = n->loc};
     t->unit_buf[u] = p->bufs.n;
     vec_push(t->arena, &p->bufs, b);
   }
@@ -170,9 +198,16 @@ static void add_input_bufs(Plan *p, Assembly *t, int program) {
 static int add_workspace(Plan *p, Assembly *t, int program, int step) {
   const Cluster *c = &t->c->at[t->time.trace[step]];
   if (c->workspace == 0) return -1;
-  PlanBuf b = {.name = c->name, .cls = BC_WORKSPACE, .space = SPACE_DEVICE,
-               .bytes = round_up(c->workspace, PLAN_ALIGN), .program = program, .first = step, .last = step,
-               .var = -1, .value = -1, .loc = NO_LOC};
+  PlanBuf b = {.name = c->name,
+               .cls = BC_WORKSPACE,
+               .space = SPACE_DEVICE,
+               .bytes = round_up(c->workspace, PLAN_ALIGN),
+               .program = program,
+               .first = step,
+               .last = step,
+               .var = -1,
+               .value = -1,
+               .loc = NO_LOC};
   vec_push(t->arena, &p->bufs, b);
   return p->bufs.n - 1;
 }
@@ -194,8 +229,10 @@ static void fill_steps(Plan *p, Assembly *t, int program, PlanProgram *out) {
     x->recomputed = time->again[s];
     x->in = arena_array(t->arena, Storage, c->nin + 1);
     x->out = arena_array(t->arena, Storage, c->nout + 1);
-    for (int k = 0; k < c->nin; k++) x->in[k] = storage_at(t, &t->m->place[c->in[k]], time->in[s][k]);
-    for (int k = 0; k < c->nout; k++) x->out[k] = storage_at(t, &t->m->out[x->cluster][k], time->out[s][k]);
+    for (int k = 0; k < c->nin; k++)
+      x->in[k] = storage_at(t, &t->m->place[c->in[k]], time->in[s][k]);
+    for (int k = 0; k < c->nout; k++)
+      x->out[k] = storage_at(t, &t->m->out[x->cluster][k], time->out[s][k]);
     x->workspace = add_workspace(p, t, program, s);
     out->ns += c->ns;
   }
@@ -217,7 +254,8 @@ static void fill_ends(Assembly *t, PlanProgram *out) {
     const ValuePlace *at = &t->m->place[g->results.at[i]];
     out->results[i].name = g->result_names.at[i];
     out->results[i].value = g->results.at[i];
-    out->results[i].at = storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1);
+    out->results[i].at =
+        storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1);
   }
 }
 
@@ -245,9 +283,11 @@ static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
   for (int i = 0; i < n; i++) p->bufs.at[first_buf + i].offset = p->persistent_bytes + offset[i];
 }
 
-int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace) {
+int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
+                     const int *trace) {
   int program = p->programs.n, first_buf = p->bufs.n;
-  Assembly t = {.m = m, .c = m->clusters, .arena = a, .time = timeline_run(m, a, ntrace, trace, true)};
+  Assembly t = {
+      .m = m, .c = m->clusters, .arena = a, .time = timeline_run(m, a, ntrace, trace, true)};
   PlanProgram out = {.name = name, .clusters = *m->clusters};
   add_input_bufs(p, &t, program);
   add_instance_bufs(p, &t, program);
@@ -260,7 +300,9 @@ int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, i
 
 /* ---- totals ---- */
 
-static uint64_t mix(uint64_t h, int64_t x) { return hash_bytes(&x, sizeof x, h); }
+static uint64_t mix(uint64_t h, int64_t x) {
+  return hash_bytes(&x, sizeof x, h);
+}
 
 static uint64_t hash_storage(uint64_t h, const Storage *s, int n) {
   for (int k = 0; k < n; k++) {
@@ -307,7 +349,9 @@ static uint64_t plan_id(const Plan *p) {
   return h;
 }
 
-static int64_t outside_arena(const Plan *p) { return p->overhead_bytes + p->reserve_bytes; }
+static int64_t outside_arena(const Plan *p) {
+  return p->overhead_bytes + p->reserve_bytes;
+}
 
 void assemble_finish(Plan *p, Arena *a) {
   (void)a;
@@ -322,7 +366,8 @@ void assemble_finish(Plan *p, Arena *a) {
     for (int k = 0; k < COUNT_OF(ph->programs); k++)
       if (ph->programs[k] >= 0 && p->programs.at[ph->programs[k]].transient_bytes > highest)
         highest = p->programs.at[ph->programs[k]].transient_bytes;
-    ph->peak_bytes = round_up(p->persistent_bytes + highest, p->target->granule_bytes) + outside_arena(p);
+    ph->peak_bytes =
+        round_up(p->persistent_bytes + highest, p->target->granule_bytes) + outside_arena(p);
   }
   p->id = plan_id(p);
 }

@@ -1,6 +1,8 @@
-/* assemble.h - from a trace of clusters to steps, buffers with lifetimes and offsets: the parts of a Plan.
+/* assemble.h - from a trace of clusters to steps, buffers with lifetimes and offsets: the parts of
+ * a Plan.
  *
- * Order of calls: assemble_variables once, assemble_program for each program, assemble_finish once. */
+ * Order of calls: assemble_variables once, assemble_program for each program, assemble_finish once.
+ */
 #ifndef MTC_ASSEMBLE_H
 #define MTC_ASSEMBLE_H
 #include "storage.h"
@@ -8,21 +10,25 @@
 /* Gives every variable of the job its persistent buffer, by class and number. */
 void assemble_variables(Plan *p, Arena *a);
 
-/* Appends a program that runs the clusters of m in the order of trace (an id that stands again is a rebuild), with
- * every buffer placed above the persistent ones. Inputs live through the whole of their program. Returns its index. */
-int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace);
+/* Appends a program that runs the clusters of m in the order of trace (an id that stands again is a
+ * rebuild), with every buffer placed above the persistent ones. Inputs live through the whole of
+ * their program. Returns its index. */
+int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
+                     const int *trace);
 
 /* Totals and the plan's id, once all programs and phases stand in p. */
 void assemble_finish(Plan *p, Arena *a);
 
 BufClass variable_class(VarRole r);
-/* Size of the vocabulary: the last axis of the largest value that cross-entropy reads; 0 without one. */
+/* Size of the vocabulary: the last axis of the largest value that cross-entropy reads; 0 without
+ * one. */
 int64_t logits_axis(const Graph *g);
 /* Height of the regions of variables alone, as assemble_variables places them. */
 int64_t variables_bytes(const Vars *v);
 
-/* Bytes of each class at the plan's peak, which lies at step peak_step of program `program` (-1 when there is none). gaps
- * are what placement and rounding to the target's granule leave. The sum with overhead and reserve is peak_bytes. */
+/* Bytes of each class at the plan's peak, which lies at step peak_step of program `program` (-1
+ * when there is none). gaps are what placement and rounding to the target's granule leave. The sum
+ * with overhead and reserve is peak_bytes. */
 typedef struct {
   int64_t bytes[BC_COUNT];
   int64_t gaps;

@@ -1,14 +1,16 @@
-/* check.c - the independent proof of a plan. Input: a Plan. Output: NULL or the first fault as a sentence.
+/* check.c - the independent proof of a plan: what each step reads and writes. check_space.c proves
+ * that buffers lie apart. Input: a Plan. Output: NULL or the first fault as a sentence.
  *
- * Shares nothing with storage.c and assemble.c: it believes the graph, the clusters' node lists and what the plan claims
- * to do, replays every step over the arena, and keeps for each buffer which value's elements lie where. Proved:
- * buffers alive together never overlap; each access stays inside a living buffer; each read finds the wanted value,
- * element for element (at the corners, unit steps and some inner points of its index space), as last written; variables
- * are assigned once and in order; an output touches an input of its own step only where element by element is safe. */
-#include <stdlib.h>
-#include <string.h>
+ * Shares nothing with storage.c and assemble.c: it believes the graph, the clusters' node lists and
+ * what the plan claims to do, replays every step over the arena, and keeps for each buffer which
+ * value's elements lie where. Proved: buffers alive together never overlap; each access stays
+ * inside a living buffer; each read finds the wanted value, element for element (at the corners,
+ * unit steps and some inner points of its index space), as last written; variables are assigned
+ * once and in order; an output touches an input of its own step only where element by element is
+ * safe. */
+#include "check.h"
 
-#include "plan.h"
+#include <string.h>
 
 /* Elements of a value in a buffer: byte address = offset + sum(i * step). */
 typedef struct Region {
@@ -25,10 +27,10 @@ typedef struct {
   const Graph *g;
   Arena *a;
   int program, step;
-  Region **held;      /* per buffer */
-  int *assigned;      /* per variable: assigns done so far */
-  int *ordinal;       /* per node: VAR, ASSIGN: assigns of its variable that stand before it */
-  int *mark;          /* per node: last step that computes it */
+  Region **held; /* per buffer */
+  int *assigned; /* per variable: assigns done so far */
+  int *ordinal;  /* per node: VAR, ASSIGN: assigns of its variable that stand before it */
+  int *mark;     /* per node: last step that computes it */
   const char *why;
 } Replay;
 
@@ -41,7 +43,8 @@ static bool fail(Replay *r, const char *fmt, ...) {
   const char *at = r->step >= 0 && r->step < r->prog->nsteps
                        ? r->prog->clusters.at[r->prog->steps[r->step].cluster].name
                        : "end";
-  r->why = arena_printf(r->a, "program %s, step %d (%s): %s", r->prog->name, r->step, at ? at : "?", what);
+  r->why = arena_printf(r->a, "program %s, step %d (%s): %s", r->prog->name, r->step, at ? at : "?",
+                        what);
   return false;
 }
 
@@ -84,7 +87,8 @@ static bool overlap(const Region *a, const Region *b) {
   if (a1 <= b0 || b1 <= a0) return false;
   for (int k = 0; k < a->rank; k++) {
     if (a->step[k] <= 0) continue;
-    if (interval_mod(a, a->step[k], &a0, &a1) && interval_mod(b, a->step[k], &b0, &b1) && (a1 <= b0 || b1 <= a0))
+    if (interval_mod(a, a->step[k], &a0, &a1) && interval_mod(b, a->step[k], &b0, &b1) &&
+        (a1 <= b0 || b1 <= a0))
       return false;
   }
   return true;
@@ -124,12 +128,13 @@ static bool access_ok(Replay *r, ValueId v, const Storage *s, const char *what) 
   int64_t lo, hi;
   bounds(&x, &lo, &hi);
   if (lo < 0 || hi > b->bytes)
-    return fail(r, "%s of value %d touches bytes %lld..%lld of buffer %s, which has %lld", what, v, (long long)lo,
-                (long long)hi, b->name, (long long)b->bytes);
-  if (b->program >= 0 && b->program != r->program) return fail(r, "buffer %s is of another program", b->name);
+    return fail(r, "%s of value %d touches bytes %lld..%lld of buffer %s, which has %lld", what, v,
+                (long long)lo, (long long)hi, b->name, (long long)b->bytes);
+  if (b->program >= 0 && b->program != r->program)
+    return fail(r, "buffer %s is of another program", b->name);
   if (b->program >= 0 && r->step < r->prog->nsteps && (r->step < b->first || r->step > b->last))
-    return fail(r, "%s of value %d in buffer %s, which lives in steps %d..%d only", what, v, b->name, b->first,
-                b->last);
+    return fail(r, "%s of value %d in buffer %s, which lives in steps %d..%d only", what, v,
+                b->name, b->first, b->last);
   return true;
 }
 
@@ -160,7 +165,8 @@ static bool towards_source(const Graph *g, ValueId *v, int64_t *idx) {
   } else if (n->op == OP_CONCAT) {
     int axis = (int)node_int(n, "axis"), part = 0;
     memcpy(from, idx, sizeof from);
-    while (from[axis] >= val(g, n->in[part])->shape.dim[axis]) from[axis] -= val(g, n->in[part++])->shape.dim[axis];
+    while (from[axis] >= val(g, n->in[part])->shape.dim[axis])
+      from[axis] -= val(g, n->in[part++])->shape.dim[axis];
     src = n->in[part];
   } else {
     return false;
@@ -196,10 +202,11 @@ static bool element_ok(Replay *r, ValueId v, const Storage *s, const int64_t *at
   const Node *n = node_of(r->g, x);
   if (n->op == OP_VAR) { /* a variable's own bytes, in row-major order */
     int var = (int)node_int(n, "var");
-    if (r->p->var_buf[var] != s->buf) return fail(r, "value %d is read from buffer %d, not from its variable", v, s->buf);
+    if (r->p->var_buf[var] != s->buf)
+      return fail(r, "value %d is read from buffer %d, not from its variable", v, s->buf);
     if (r->assigned[var] != r->ordinal[val(r->g, x)->def])
-      return fail(r, "variable %s is read after %d assigns, wanted after %d", r->g->vars->all.at[var].path,
-                  r->assigned[var], r->ordinal[val(r->g, x)->def]);
+      return fail(r, "variable %s is read after %d assigns, wanted after %d",
+                  r->g->vars->all.at[var].path, r->assigned[var], r->ordinal[val(r->g, x)->def]);
     int64_t flat = 0;
     const Shape *sh = &val(r->g, x)->shape;
     for (int k = 0; k < sh->rank; k++) flat = flat * sh->dim[k] + idx[k];
@@ -208,14 +215,15 @@ static bool element_ok(Replay *r, ValueId v, const Storage *s, const int64_t *at
     return true;
   }
   if (!found)
-    return fail(r, "reads value %d (%s at %s) from buffer %s, which does not hold it", v, op_name(n->op), n->path,
-                r->p->bufs.at[s->buf].name);
+    return fail(r, "reads value %d (%s at %s) from buffer %s, which does not hold it", v,
+                op_name(n->op), n->path, r->p->bufs.at[s->buf].name);
   if (region_address(r->g, found, idx) != want)
     return fail(r, "reads value %d at other addresses than value %d was written to", v, x);
   return true;
 }
 
-/* Corners, unit steps and a few inner points; for concats, the first and last element of each part. */
+/* Corners, unit steps and a few inner points; for concats, the first and last element of each part.
+ */
 static bool read_ok(Replay *r, ValueId v, const Storage *s) {
   if (!access_ok(r, v, s, "a read")) return false;
   const Shape *sh = &val(r->g, v)->shape;
@@ -258,8 +266,9 @@ static int position(const Cluster *c, NodeId n) {
   return -1;
 }
 
-/* Writing out[o] over in[i] of the same storage is safe when every use of the input reads, at each point of the loop,
- * the element that the output stores there; a reduction over whole rows has read them before the row is stored. */
+/* Writing out[o] over in[i] of the same storage is safe when every use of the input reads, at each
+ * point of the loop, the element that the output stores there; a reduction over whole rows has read
+ * them before the row is stored. */
 static bool in_place_safe(const Replay *r, const Cluster *c, int o, int i) {
   if (c->accumulate && o == 0) return true;
   int def = position(c, val(r->g, c->out[o])->def);
@@ -271,7 +280,8 @@ static bool in_place_safe(const Replay *r, const Cluster *c, int o, int i) {
       if (n->in[j] != c->in[i] || n->op == OP_ASSIGN) continue;
       if (op_kind(n->op) == REDUCE && rank == c->space.rank) continue;
       if (op_kind(n->op) != ELEM || (n->op == OP_GATHER && j == 0)) return false;
-      if (def >= 0 && memcmp(c->node_axes[k].axes, c->node_axes[def].axes, (size_t)rank)) return false;
+      if (def >= 0 && memcmp(c->node_axes[k].axes, c->node_axes[def].axes, (size_t)rank))
+        return false;
     }
   }
   return true;
@@ -282,19 +292,22 @@ static bool outputs_apart(Replay *r, const Cluster *c, const PlanStep *s) {
     Region w = region_of(r->g, c->out[o], &s->out[o]);
     for (int k = 0; k < o; k++) {
       Region x = region_of(r->g, c->out[k], &s->out[k]);
-      if (s->out[k].buf == s->out[o].buf && overlap(&w, &x)) return fail(r, "outputs %d and %d overlap", k, o);
+      if (s->out[k].buf == s->out[o].buf && overlap(&w, &x))
+        return fail(r, "outputs %d and %d overlap", k, o);
     }
     for (int k = 0; k < c->nin; k++) {
       Region x = region_of(r->g, c->in[k], &s->in[k]);
       if (s->in[k].buf != s->out[o].buf || !overlap(&w, &x)) continue;
       if (!same_region(&w, &x) || !in_place_safe(r, c, o, k))
-        return fail(r, "output %d (value %d) overwrites input value %d while it is read", o, c->out[o], c->in[k]);
+        return fail(r, "output %d (value %d) overwrites input value %d while it is read", o,
+                    c->out[o], c->in[k]);
     }
   }
   return true;
 }
 
-/* Variables that the step's nodes read are at the version that the graph means; assigns come in order. */
+/* Variables that the step's nodes read are at the version that the graph means; assigns come in
+ * order. */
 static bool variables_ok(Replay *r, const Cluster *c) {
   for (int i = 0; i < c->nnodes; i++) {
     const Node *n = node_at(r->g, c->nodes[i]);
@@ -303,8 +316,8 @@ static bool variables_ok(Replay *r, const Cluster *c) {
       if (node_at(r->g, def)->op != OP_VAR) continue;
       int var = (int)node_int(node_at(r->g, def), "var");
       if (r->ordinal[def] != r->assigned[var])
-        return fail(r, "variable %s is read after %d assigns, wanted after %d", r->g->vars->all.at[var].path,
-                    r->assigned[var], r->ordinal[def]);
+        return fail(r, "variable %s is read after %d assigns, wanted after %d",
+                    r->g->vars->all.at[var].path, r->assigned[var], r->ordinal[def]);
     }
   }
   for (int i = 0; i < c->nnodes; i++) {
@@ -317,7 +330,9 @@ static bool variables_ok(Replay *r, const Cluster *c) {
     r->assigned[var]++;
     int o = 0;
     while (o < c->nout && c->out_var[o] != var) o++;
-    if (o == c->nout) return fail(r, "variable %s is assigned but no output goes there", r->g->vars->all.at[var].path);
+    if (o == c->nout)
+      return fail(r, "variable %s is assigned but no output goes there",
+                  r->g->vars->all.at[var].path);
   }
   return true;
 }
@@ -334,20 +349,24 @@ static bool step_ok(Replay *r, int index) {
     for (int j = 0; j < n->nin; j++) {
       bool given = r->mark[val(r->g, n->in[j])->def] == index + 1;
       for (int i = 0; i < c->nin && !given; i++) given = c->in[i] == n->in[j];
-      if (!given && !c->accumulate) return fail(r, "node %d needs value %d, which is no input", c->nodes[k], n->in[j]);
+      if (!given && !c->accumulate)
+        return fail(r, "node %d needs value %d, which is no input", c->nodes[k], n->in[j]);
     }
   }
   for (int k = 0; k < c->nout; k++) {
     if (!access_ok(r, c->out[k], &s->out[k], "a write")) return false;
-    if (c->out_var[k] >= 0 && (r->p->var_buf[c->out_var[k]] != s->out[k].buf || s->out[k].offset != 0))
+    if (c->out_var[k] >= 0 &&
+        (r->p->var_buf[c->out_var[k]] != s->out[k].buf || s->out[k].offset != 0))
       return fail(r, "output %d does not lie in its variable", k);
     if (c->out_var[k] < 0 && r->p->bufs.at[s->out[k].buf].program < 0)
       return fail(r, "output %d lies in a persistent buffer that it is not assigned to", k);
   }
   if (c->workspace > 0) {
-    if (s->workspace < 0 || r->p->bufs.at[s->workspace].bytes < c->workspace) return fail(r, "has no workspace");
+    if (s->workspace < 0 || r->p->bufs.at[s->workspace].bytes < c->workspace)
+      return fail(r, "has no workspace");
     const PlanBuf *w = &r->p->bufs.at[s->workspace];
-    if (w->program != r->program || index < w->first || index > w->last) return fail(r, "workspace is not alive");
+    if (w->program != r->program || index < w->first || index > w->last)
+      return fail(r, "workspace is not alive");
     for (int k = 0; k < c->nin + c->nout; k++)
       if ((k < c->nin ? s->in[k].buf : s->out[k - c->nin].buf) == s->workspace)
         return fail(r, "workspace is also an operand");
@@ -390,108 +409,9 @@ static bool program_ok(Replay *r) {
   return true;
 }
 
-/* ---- buffers that live together lie apart ---- */
-
-static int by_address(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
-/* Counts of live buffers over compressed addresses: add on a range, maximum of a range. */
-typedef struct {
-  int n, *add, *max;
-} Cover;
-
-static int cover_max(const Cover *t, int v, int lo, int hi, int from, int to) {
-  if (to <= lo || hi <= from) return 0;
-  if (from <= lo && hi <= to) return t->max[v];
-  int mid = (lo + hi) / 2, a = cover_max(t, 2 * v, lo, mid, from, to), b = cover_max(t, 2 * v + 1, mid, hi, from, to);
-  return t->add[v] + (a > b ? a : b);
-}
-
-static void cover_add(Cover *t, int v, int lo, int hi, int from, int to, int by) {
-  if (to <= lo || hi <= from) return;
-  if (from <= lo && hi <= to) {
-    t->add[v] += by;
-    t->max[v] += by;
-    return;
-  }
-  int mid = (lo + hi) / 2;
-  cover_add(t, 2 * v, lo, mid, from, to, by);
-  cover_add(t, 2 * v + 1, mid, hi, from, to, by);
-  t->max[v] = t->add[v] + (t->max[2 * v] > t->max[2 * v + 1] ? t->max[2 * v] : t->max[2 * v + 1]);
-}
-
-typedef struct {
-  int64_t *cut; /* sorted addresses */
-  int ncut;
-} Cuts;
-
-static int cut_of(const Cuts *c, int64_t at) {
-  const int64_t *x = bsearch(&at, c->cut, (size_t)c->ncut, sizeof *c->cut, by_address);
-  return (int)(x - c->cut);
-}
-
-/* Buffers of one program (with the persistent ones when program is -1) that are alive in [0, steps). */
-static const char *apart(const Plan *p, Arena *a, int program, int steps) {
-  VEC(int) list = {0};
-  for (int i = 0; i < p->bufs.n; i++)
-    if (p->bufs.at[i].program == program) vec_push(a, &list, i);
-  Cuts c = {.cut = arena_array(a, int64_t, 2 * list.n + 2)};
-  int *born = arena_array(a, int, steps + 2), *next = arena_array(a, int, p->bufs.n + 1);
-  int *died = arena_array(a, int, steps + 2), *after = arena_array(a, int, p->bufs.n + 1);
-  for (int i = 0; i <= steps; i++) born[i] = died[i] = -1;
-  int64_t *all = arena_array(a, int64_t, 2 * list.n + 2);
-  for (int i = 0; i < list.n; i++) {
-    const PlanBuf *b = &p->bufs.at[list.at[i]];
-    all[2 * i] = b->offset;
-    all[2 * i + 1] = b->offset + b->bytes;
-    int first = program < 0 ? 0 : b->first, last = program < 0 ? 0 : b->last;
-    if (first < 0 || last < first || last >= steps) return arena_printf(a, "buffer %s has no lifetime", b->name);
-    next[list.at[i]] = born[first];
-    born[first] = list.at[i];
-    after[list.at[i]] = died[last];
-    died[last] = list.at[i];
-  }
-  qsort(all, (size_t)(2 * list.n), sizeof *all, by_address);
-  for (int i = 0; i < 2 * list.n; i++)
-    if (c.ncut == 0 || c.cut[c.ncut - 1] != all[i]) c.cut[c.ncut++] = all[i];
-  Cover t = {.n = c.ncut, .add = arena_array(a, int, 4 * c.ncut + 4), .max = arena_array(a, int, 4 * c.ncut + 4)};
-  for (int s = 0; s < steps; s++) {
-    for (int i = born[s]; i >= 0; i = next[i]) {
-      int from = cut_of(&c, p->bufs.at[i].offset), to = cut_of(&c, p->bufs.at[i].offset + p->bufs.at[i].bytes);
-      if (cover_max(&t, 1, 0, t.n, from, to) > 0)
-        return arena_printf(a, "buffer %s (%d) overlaps another that is alive in step %d of program %d",
-                            p->bufs.at[i].name, i, s, program);
-      cover_add(&t, 1, 0, t.n, from, to, 1);
-    }
-    for (int i = died[s]; i >= 0; i = after[i])
-      cover_add(&t, 1, 0, t.n, cut_of(&c, p->bufs.at[i].offset),
-                cut_of(&c, p->bufs.at[i].offset + p->bufs.at[i].bytes), -1);
-  }
-  return NULL;
-}
-
-static const char *buffers_ok(const Plan *p, Arena *a) {
-  for (int i = 0; i < p->bufs.n; i++) {
-    const PlanBuf *b = &p->bufs.at[i];
-    if (b->bytes <= 0 || b->bytes % PLAN_ALIGN || b->offset % PLAN_ALIGN)
-      return arena_printf(a, "buffer %s is not aligned", b->name);
-    int64_t end = b->program < 0 ? p->persistent_bytes : p->arena_bytes;
-    if (b->offset < (b->program < 0 ? 0 : p->persistent_bytes) || b->offset + b->bytes > end)
-      return arena_printf(a, "buffer %s lies outside its part of the arena", b->name);
-    if (b->program >= p->programs.n) return arena_printf(a, "buffer %s is of no program", b->name);
-  }
-  if (p->peak_bytes != p->arena_bytes + p->overhead_bytes + p->reserve_bytes) return "the peak does not add up";
-  if (p->peak_bytes > p->budget_bytes) return "the peak exceeds the budget";
-  const char *why = apart(p, a, -1, 1);
-  for (int i = 0; i < p->programs.n && !why; i++) why = apart(p, a, i, p->programs.at[i].nsteps + 1);
-  return why;
-}
-
 const char *plan_check(const Plan *p, Arena *a) {
   Arena *scratch = arena_new();
-  const char *why = buffers_ok(p, scratch);
+  const char *why = check_buffers(p, scratch);
   for (int i = 0; i < p->programs.n && !why; i++) {
     const PlanProgram *x = &p->programs.at[i];
     Replay r = {.p = p, .prog = x, .g = x->clusters.g, .a = scratch, .program = i};

@@ -1,8 +1,10 @@
-/* fit.c - the outer search: micro-batch x chunks of the loss head x what is rebuilt, within a budget.
+/* fit.c - the outer search: micro-batch x chunks of the loss head x what is rebuilt, within a
+ * budget.
  *
- * The pool of candidates depends on the job, the target and what was forced, never on the budget; a budget selects the
- * fastest candidate whose peak fits. So more budget is never slower. A candidate's peak is that of its assembled plan,
- * placement included, or its estimate where that is higher; it is found out when selection asks for it. */
+ * The pool of candidates depends on the job, the target and what was forced, never on the budget; a
+ * budget selects the fastest candidate whose peak fits. So more budget is never slower. A
+ * candidate's peak is that of its assembled plan, placement included, or its estimate where that is
+ * higher; it is found out when selection asks for it. */
 #include "fit.h"
 
 #include <stdlib.h>
@@ -13,8 +15,8 @@ typedef struct {
   const Family *family;
   int64_t micro_batch;
   int trace;
-  int64_t estimate;          /* peak by liveness */
-  int64_t peak;              /* exact, -1 not yet known */
+  int64_t estimate; /* peak by liveness */
+  int64_t peak;     /* exact, -1 not yet known */
   int64_t step_ns;
 } Choice;
 
@@ -22,8 +24,8 @@ typedef struct {
   int phase;
   FamilyList families;
   Fixed update, sample;
-  VEC(Choice) all;           /* every candidate, fastest first */
-  VEC(Choice) frontier;      /* fastest first, by falling peak */
+  VEC(Choice) all;      /* every candidate, fastest first */
+  VEC(Choice) frontier; /* fastest first, by falling peak */
 } PhasePool;
 
 typedef struct FitPool {
@@ -31,7 +33,7 @@ typedef struct FitPool {
   PlanArgs args;
   int64_t persistent_bytes;
   int nphases;
-  PhasePool *phase;          /* NULL when there is no hope or the job cannot be planned */
+  PhasePool *phase; /* NULL when there is no hope or the job cannot be planned */
 } Fit;
 
 /* ---- programs that are run as they stand ---- */
@@ -90,11 +92,13 @@ static int64_t *micro_batches(const Fit *f, int phase, int *n) {
 
 /* Peak of the whole process, as the granule of the target rounds the arena. */
 static int64_t whole_peak(const Fit *f, int64_t transient) {
-  return round_up(f->persistent_bytes + transient, f->x.target->granule_bytes) + f->x.target->overhead_bytes +
-         f->args.reserve_bytes;
+  return round_up(f->persistent_bytes + transient, f->x.target->granule_bytes) +
+         f->x.target->overhead_bytes + f->args.reserve_bytes;
 }
 
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
 
 /* Chunks that the graph really has. */
 static int chunks_of(const Graph *g) {
@@ -112,8 +116,8 @@ static int64_t *scratch_for(const Family *fam, Arena *a) {
   return arena_array(a, int64_t, most + 2);
 }
 
-/* The candidates of one family at one micro-batch. Evaluation is left out: it is forward only, and the exact peak of a
- * choice counts it. */
+/* The candidates of one family at one micro-batch. Evaluation is left out: it is forward only, and
+ * the exact peak of a choice counts it. */
 static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_t at) {
   Arena *a = f->x.arena;
   Priced micro = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at);
@@ -144,10 +148,11 @@ static int64_t least_height(const Fit *f, const Family *fam) {
 
 enum { CHUNKS_FACTOR = 8, WIDE_BATCH = 16 };
 
-/* Families of one number of chunks. Their traces: the solver's at the smallest micro-batch and, for whole loss heads, at
- * a wide one; and those of the families before, of this phase and of the phase before. */
-static bool add_chunked(const Fit *f, PhasePool *pool, const PhasePool *before, int chunks, const int64_t *batch, int n,
-                        Graph *first) {
+/* Families of one number of chunks. Their traces: the solver's at the smallest micro-batch and, for
+ * whole loss heads, at a wide one; and those of the families before, of this phase and of the phase
+ * before. */
+static bool add_chunked(const Fit *f, PhasePool *pool, const PhasePool *before, int chunks,
+                        const int64_t *batch, int n, Graph *first) {
   int from = pool->families.n;
   int64_t wide = batch[0];
   for (int i = 0; i < n && batch[i] <= WIDE_BATCH; i++) wide = batch[i];
@@ -156,18 +161,21 @@ static bool add_chunked(const Fit *f, PhasePool *pool, const PhasePool *before, 
     Family *fam = &pool->families.at[i];
     if (before) {
       for (int k = 0; k < before->families.n; k++)
-        if (before->families.at[k].chunks == chunks) fit_translate(&f->x, &before->families.at[k], fam);
+        if (before->families.at[k].chunks == chunks)
+          fit_translate(&f->x, &before->families.at[k], fam);
       if (fam->traces.n > 1) continue;
     }
     if (i == from) fit_traces(&f->x, fam, fam->least);
     if (i > from && from == 0) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
-    if (i == from && fam->most > fam->least && from == 0) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
+    if (i == from && fam->most > fam->least && from == 0)
+      fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
     for (int k = 0; k < i; k++) fit_translate(&f->x, &pool->families.at[k], fam);
   }
   return true;
 }
 
-/* The largest share of the peak that a whole loss head has, over the plans without rebuilding that the card could hold. */
+/* The largest share of the peak that a whole loss head has, over the plans without rebuilding that
+ * the card could hold. */
 static double head_share(const Fit *f, const PhasePool *pool, const int64_t *batch, int n) {
   double most = 0;
   for (int i = 0; i < pool->families.n; i++) {
@@ -180,7 +188,8 @@ static double head_share(const Fit *f, const PhasePool *pool, const int64_t *bat
       for (int u = 0; u < fam->micro[0]->map.nunits; u++) {
         ValueId v = fam->micro[0]->map.unit[u].value;
         const Shape *s = v >= 0 ? &val(fam->micro[0]->clusters.g, v)->shape : NULL;
-        if (s && s->rank > 1 && s->dim[s->rank - 1] == axis) logits = max64(logits, p.unit_bytes[u]);
+        if (s && s->rank > 1 && s->dim[s->rank - 1] == axis)
+          logits = max64(logits, p.unit_bytes[u]);
       }
       int64_t peak = whole_peak(f, fit_height(&p, &fam->traces.at[0], scratch));
       if (k > 0 && peak > f->x.target->usable_bytes) continue;
@@ -190,12 +199,13 @@ static double head_share(const Fit *f, const PhasePool *pool, const int64_t *bat
   return most;
 }
 
-/* More chunks are tried while they lower what the smallest micro-batch needs by more than a sixty-fourth. False when the
- * job cannot be planned. */
+/* More chunks are tried while they lower what the smallest micro-batch needs by more than a
+ * sixty-fourth. False when the job cannot be planned. */
 static bool add_families(Fit *f, PhasePool *pool, const PhasePool *earlier) {
   int n, forced = f->args.chunks;
   int64_t *batch = micro_batches(f, pool->phase, &n);
-  GraphChoice c = {.phase = pool->phase, .micro_batch = batch[0], .chunks = forced > 0 ? forced : 1};
+  GraphChoice c = {
+      .phase = pool->phase, .micro_batch = batch[0], .chunks = forced > 0 ? forced : 1};
   TrainGraphs g = train_graphs(f->x.job, f->x.arena, &c);
   if (!g.micro || f->x.job->diags->errors > 0) return false;
   f->persistent_bytes = variables_bytes(f->x.job->vars);
@@ -239,7 +249,8 @@ static void fill_pool(const Fit *f, PhasePool *pool) {
     for (int k = 0; k < n; k++)
       if (batch[k] >= pool->families.at[i].least && batch[k] <= pool->families.at[i].most)
         add_choices(f, pool, &pool->families.at[i], batch[k]);
-  for (int i = 0; i < pool->all.n; i++) pool->all.at[i].estimate = whole_peak(f, pool->all.at[i].estimate);
+  for (int i = 0; i < pool->all.n; i++)
+    pool->all.at[i].estimate = whole_peak(f, pool->all.at[i].estimate);
   qsort(pool->all.at, (size_t)pool->all.n, sizeof *pool->all.at, by_time);
   int64_t least = INT64_MAX;
   for (int i = 0; i < pool->all.n; i++) {
@@ -251,7 +262,8 @@ static void fill_pool(const Fit *f, PhasePool *pool) {
 
 /* ---- assembling a choice ---- */
 
-/* Appends the phase's programs for a choice; false when its trace does not fit the graph that is really built. */
+/* Appends the phase's programs for a choice; false when its trace does not fit the graph that is
+ * really built. */
 static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   const Family *fam = c->family;
   GraphChoice g = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fam->chunks};
@@ -259,7 +271,8 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   Built micro = fit_build(&f->x, graphs.micro, a);
   if (!fit_same_structure(fam->micro[0], &micro)) return false;
   const Trace *t = &fam->traces.at[c->trace];
-  PlanPhase ph = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = chunks_of(graphs.micro)};
+  PlanPhase ph = {
+      .phase = fam->phase, .micro_batch = c->micro_batch, .chunks = chunks_of(graphs.micro)};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
   ph.recompute = c->trace == 0 ? RC_NONE : (RecomputeMode)f->x.recompute;
   ph.step_ns = c->step_ns;
@@ -275,13 +288,15 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   return true;
 }
 
-/* Appends the choice to the plan and keeps it there when its exact peak, which is found out now, is within the budget. */
+/* Appends the choice to the plan and keeps it there when its exact peak, which is found out now, is
+ * within the budget. */
 static bool try_choice(const Fit *f, Plan *p, Arena *a, Choice *c, int64_t budget) {
   if (c->peak >= 0 && c->peak > budget) return false;
   int bufs = p->bufs.n, programs = p->programs.n;
   bool built = assemble_choice(f, p, a, c);
   int64_t highest = 0;
-  for (int i = programs; i < p->programs.n; i++) highest = max64(highest, p->programs.at[i].transient_bytes);
+  for (int i = programs; i < p->programs.n; i++)
+    highest = max64(highest, p->programs.at[i].transient_bytes);
   c->peak = built ? max64(whole_peak(f, highest), c->estimate) : INT64_MAX;
   if (built && c->peak <= budget) return true;
   p->phases.n -= built;
@@ -304,11 +319,15 @@ static void find_peak(const Fit *f, const PhasePool *pool, Choice *c) {
   Plan *p = new_plan(f, scratch);
   if (micro) {
     const Trace *t = &c->family->traces.at[c->trace];
-    GraphChoice g = {.phase = pool->phase, .micro_batch = c->micro_batch, .chunks = c->family->chunks, .eval_only = true};
+    GraphChoice g = {.phase = pool->phase,
+                     .micro_batch = c->micro_batch,
+                     .chunks = c->family->chunks,
+                     .eval_only = true};
     assemble_program(p, scratch, "micro", &micro->map, t->n, t->order);
     assemble_plain(f, p, scratch, "eval", train_graphs(f->x.job, scratch, &g).eval);
     int64_t highest = max64(pool->update.bytes, pool->sample.bytes);
-    for (int i = 0; i < p->programs.n; i++) highest = max64(highest, p->programs.at[i].transient_bytes);
+    for (int i = 0; i < p->programs.n; i++)
+      highest = max64(highest, p->programs.at[i].transient_bytes);
     c->peak = max64(whole_peak(f, highest), c->estimate);
   } else {
     try_choice(f, p, scratch, c, -1);
@@ -340,13 +359,17 @@ static Choice *select_within(const Fit *f, PhasePool *pool, Plan *p, Arena *a, i
 /* ---- what the report tells besides the plan ---- */
 
 static Candidate candidate_of(const Choice *c) {
-  return (Candidate){.micro_batch = c->micro_batch, .chunks = c->family->chunks, .front = c->trace,
+  return (Candidate){.micro_batch = c->micro_batch,
+                     .chunks = c->family->chunks,
+                     .front = c->trace,
                      .peak_bytes = c->peak >= 0 && c->peak != INT64_MAX ? c->peak : c->estimate,
                      .step_ns = c->step_ns};
 }
 
-/* Slower ways that fit as well: nothing rebuilt, everything rebuilt, and the neighbouring micro-batches. */
-static void add_passed(const PhasePool *pool, const Choice *chosen, int64_t budget, Arena *a, FitResult *r) {
+/* Slower ways that fit as well: nothing rebuilt, everything rebuilt, and the neighbouring
+ * micro-batches. */
+static void add_passed(const PhasePool *pool, const Choice *chosen, int64_t budget, Arena *a,
+                       FitResult *r) {
   for (int kind = 0; kind < 4; kind++) {
     for (int i = 0; i < pool->all.n; i++) {
       const Choice *c = &pool->all.at[i];
@@ -358,8 +381,8 @@ static void add_passed(const PhasePool *pool, const Choice *chosen, int64_t budg
       Candidate x = candidate_of(c);
       bool known = false;
       for (int k = 0; k < r->passed.n; k++)
-        known |= r->passed.at[k].micro_batch == x.micro_batch && r->passed.at[k].chunks == x.chunks &&
-                 r->passed.at[k].front == x.front;
+        known |= r->passed.at[k].micro_batch == x.micro_batch &&
+                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].front == x.front;
       if (!known) vec_push(a, &r->passed, x);
       break;
     }
@@ -367,10 +390,12 @@ static void add_passed(const PhasePool *pool, const Choice *chosen, int64_t budg
 }
 
 static int64_t capped_budget(const PlanArgs *args) {
-  return args->budget_bytes < args->target->usable_bytes ? args->budget_bytes : args->target->usable_bytes;
+  return args->budget_bytes < args->target->usable_bytes ? args->budget_bytes
+                                                         : args->target->usable_bytes;
 }
 
-/* True when the variables alone are over the budget; but for a few scalars they exist once any graph was asked for. */
+/* True when the variables alone are over the budget; but for a few scalars they exist once any
+ * graph was asked for. */
 static bool hopeless(Fit *f, int64_t budget) {
   GraphChoice c = {.micro_batch = 1, .chunks = 1, .eval_only = true};
   train_graphs(f->x.job, f->x.arena, &c);
@@ -393,7 +418,8 @@ FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args) {
   int mode = args->recompute >= 0 ? args->recompute : (int)job->memory.recompute;
   Fit *f = arena_new_of(a, Fit);
   *f = (Fit){.x = {.job = job, .target = args->target, .arena = a, .recompute = mode},
-             .args = *args, .nphases = job->phases.n};
+             .args = *args,
+             .nphases = job->phases.n};
   if (!args->only_if_it_can || !hopeless(f, capped_budget(args))) fill_pools(f);
   return f;
 }
@@ -404,7 +430,8 @@ static void count_variables(FitResult *r, const Vars *v) {
         round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
 }
 
-/* Chooses for each phase and finds the floor. The floor comes second: what selection assembled is known by then. */
+/* Chooses for each phase and finds the floor. The floor comes second: what selection assembled is
+ * known by then. */
 static void choose(Fit *f, Arena *a, FitResult *r) {
   Choice **chosen = arena_array(a, Choice *, f->nphases + 1);
   Plan *p = new_plan(f, a);

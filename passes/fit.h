@@ -1,7 +1,9 @@
-/* fit.h - between the files of the outer search: families of programs, their traces, and the pool of candidates.
+/* fit.h - between the files of the outer search: families of programs, their traces, and the pool
+ * of candidates.
  *
- * A family is the programs of one training phase with one number of chunks, for a range of micro-batches: built at two
- * of them, everything is linear between and beyond (shapes are), so that a micro-batch costs arithmetic and no graph. */
+ * A family is the programs of one training phase with one number of chunks, for a range of
+ * micro-batches: built at two of them, everything is linear between and beyond (shapes are), so
+ * that a micro-batch costs arithmetic and no graph. */
 #ifndef MTC_FIT_H
 #define MTC_FIT_H
 #include "cost.h"
@@ -23,10 +25,10 @@ typedef struct {
 
 typedef struct {
   int phase, chunks;
-  int64_t at_a, at_b;         /* micro-batches that were built; equal when there is one */
-  int64_t least, most;        /* micro-batches that it stands for */
+  int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
+  int64_t least, most; /* micro-batches that it stands for */
   const Built *micro[2];
-  VEC(Trace) traces;          /* the first rebuilds nothing */
+  VEC(Trace) traces; /* the first rebuilds nothing */
 } Family;
 
 /* A program of a phase that does not depend on the micro-batch. */
@@ -36,9 +38,9 @@ typedef struct {
 
 /* Sizes and times of one program of a family at one micro-batch. */
 typedef struct {
-  int64_t *unit_bytes;  /* aligned */
-  int64_t *workspace;   /* per cluster, aligned */
-  int64_t *ns;          /* per cluster */
+  int64_t *unit_bytes; /* aligned */
+  int64_t *workspace;  /* per cluster, aligned */
+  int64_t *ns;         /* per cluster */
   int64_t inputs_bytes;
 } Priced;
 
@@ -53,17 +55,19 @@ typedef struct {
 Built fit_build(const FitContext *x, Graph *g, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks; none when a graph cannot be
- * planned, which the job's diagnostics tell. first is a graph that was built for batch[0] already, or NULL. */
+/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks; none when
+ * a graph cannot be planned, which the job's diagnostics tell. first is a graph that was built for
+ * batch[0] already, or NULL. */
 typedef VEC(Family) FamilyList;
-bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Graph *first,
-                  FamilyList *out);
+bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
+                  Graph *first, FamilyList *out);
 /* Finds what can be rebuilt, at micro-batch `at`, and adds the traces that are new. */
 void fit_traces(const FitContext *x, Family *f, int64_t at);
-/* Adds the traces of another family, clusters matched by name and occurrence, where they can run. Any trace whose inputs
- * were made before is right; what it is worth is priced like any other. */
+/* Adds the traces of another family, clusters matched by name and occurrence, where they can run.
+ * Any trace whose inputs were made before is right; what it is worth is priced like any other. */
 void fit_translate(const FitContext *x, const Family *from, Family *to);
-Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b, int64_t at);
+Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b,
+                 int64_t at);
 /* Transient bytes of a program: inputs and the most that is alive. */
 int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
 

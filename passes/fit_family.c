@@ -1,4 +1,5 @@
-/* fit_family.c - programs built at two micro-batches, priced at any, and the traces that rebuild values (see fit.h). */
+/* fit_family.c - programs built at two micro-batches, priced at any, and the traces that rebuild
+ * values (see fit.h). */
 #include "fit.h"
 
 #include <stdlib.h>
@@ -6,7 +7,9 @@
 
 #include "recompute.h"
 
-static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
+static bool is_made(const Unit *u) {
+  return u->var < 0 && u->input < 0;
+}
 
 Built fit_build(const FitContext *x, Graph *g, Arena *a) {
   Built b = {.clusters = fuse_graph(g, a)};
@@ -25,24 +28,27 @@ bool fit_same_structure(const Built *a, const Built *b) {
   if (a->clusters.n != b->clusters.n || a->map.nunits != b->map.nunits) return false;
   for (int u = 0; u < a->map.nunits; u++) {
     const Unit *p = &a->map.unit[u], *q = &b->map.unit[u];
-    if (p->var != q->var || (p->input >= 0) != (q->input >= 0) || p->maker != q->maker || p->last != q->last ||
-        p->result != q->result)
+    if (p->var != q->var || (p->input >= 0) != (q->input >= 0) || p->maker != q->maker ||
+        p->last != q->last || p->result != q->result)
       return false;
   }
   for (int i = 0; i < a->clusters.n; i++) {
     const Cluster *p = &a->clusters.at[i], *q = &b->clusters.at[i];
-    if (p->kind != q->kind || p->nin != q->nin || p->nout != q->nout || p->phase != q->phase) return false;
+    if (p->kind != q->kind || p->nin != q->nin || p->nout != q->nout || p->phase != q->phase)
+      return false;
     for (int k = 0; k < p->nin; k++)
       if (a->map.place[p->in[k]].unit != b->map.place[q->in[k]].unit) return false;
     for (int k = 0; k < p->nout; k++)
-      if (a->map.out[i][k].unit != b->map.out[i][k].unit || a->map.over[i][k] != b->map.over[i][k]) return false;
+      if (a->map.out[i][k].unit != b->map.out[i][k].unit || a->map.over[i][k] != b->map.over[i][k])
+        return false;
   }
   return true;
 }
 
 /* ---- prices ---- */
 
-Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b, int64_t at) {
+Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b,
+                 int64_t at) {
   const StorageMap *m = &b[0]->map;
   int n = b[0]->clusters.n;
   Priced p = {.unit_bytes = arena_array(x->arena, int64_t, m->nunits + 1),
@@ -50,8 +56,8 @@ Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int
               .ns = arena_array(x->arena, int64_t, n + 1)};
   for (int u = 0; u < m->nunits; u++) {
     if (m->unit[u].var >= 0) continue;
-    p.unit_bytes[u] =
-        round_up(linear_between(m->unit[u].bytes, at_a, b[1]->map.unit[u].bytes, at_b, at), PLAN_ALIGN);
+    p.unit_bytes[u] = round_up(
+        linear_between(m->unit[u].bytes, at_a, b[1]->map.unit[u].bytes, at_b, at), PLAN_ALIGN);
     if (m->unit[u].input >= 0) p.inputs_bytes += p.unit_bytes[u];
   }
   for (int i = 0; i < n; i++) {
@@ -111,13 +117,19 @@ static void add_family(const FitContext *x, Family f, FamilyList *out) {
   vec_push(x->arena, out, f);
 }
 
-/* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1 alone with (2, 4). */
-bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n, Graph *first,
-                  FamilyList *out) {
+/* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1
+ * alone with (2, 4). */
+bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
+                  Graph *first, FamilyList *out) {
   Builds b = {.x = x, .phase = phase, .chunks = chunks};
   if (first) keep_build(&b, batch[0], first);
   for (int i = 0; i < n; i++) {
-    Family f = {.phase = phase, .chunks = chunks, .at_a = batch[i], .at_b = batch[i], .least = batch[i], .most = batch[i]};
+    Family f = {.phase = phase,
+                .chunks = chunks,
+                .at_a = batch[i],
+                .at_b = batch[i],
+                .least = batch[i],
+                .most = batch[i]};
     f.micro[0] = f.micro[1] = built_at(&b, batch[i]);
     if (!f.micro[0]) return false;
     const Built *twice = i + 1 < n ? built_at(&b, 2 * batch[i]) : NULL;
@@ -144,8 +156,8 @@ static void add_id(Arena *a, Ids *list, int id) {
   vec_push(a, &list->ids, id);
 }
 
-/* Layer numbers for the solver: what stands before the first layer belongs to it, what stands between the last layer and
- * its gradient is a layer of its own. */
+/* Layer numbers for the solver: what stands before the first layer belongs to it, what stands
+ * between the last layer and its gradient is a layer of its own. */
 static void solver_layers(const Clusters *c, RecOp *op) {
   int last = -1, now = 0;
   for (int i = 0; i < c->n; i++)
@@ -165,7 +177,8 @@ static bool can_redo(const StorageMap *m, int cluster) {
   const Cluster *c = &m->clusters->at[cluster];
   if (c->phase != PH_FORWARD) return false;
   for (int k = 0; k < c->nout; k++)
-    if (m->unit[m->out[cluster][k].unit].var >= 0 || m->unit[m->out[cluster][k].unit].nmakers > 1) return false;
+    if (m->unit[m->out[cluster][k].unit].var >= 0 || m->unit[m->out[cluster][k].unit].nmakers > 1)
+      return false;
   for (int k = 0; k < c->nin; k++) {
     int var = m->unit[m->place[c->in[k]].unit].var;
     if (var >= 0 && m->overwritten[var]) return false;
@@ -173,7 +186,8 @@ static bool can_redo(const StorageMap *m, int cluster) {
   return true;
 }
 
-static void fill_op(const FitContext *x, const StorageMap *m, int i, const int *value_of, RecOp *op) {
+static void fill_op(const FitContext *x, const StorageMap *m, int i, const int *value_of,
+                    RecOp *op) {
   const Cluster *c = &m->clusters->at[i];
   Ids in = {0}, out = {0};
   op->alias = -1;
@@ -230,7 +244,8 @@ static RecProblem problem_of(const FitContext *x, const Built *b, const Priced *
 
 static bool known_trace(const Family *f, int n, const int *order) {
   for (int i = 0; i < f->traces.n; i++)
-    if (f->traces.at[i].n == n && !memcmp(f->traces.at[i].order, order, sizeof *order * (size_t)n)) return true;
+    if (f->traces.at[i].n == n && !memcmp(f->traces.at[i].order, order, sizeof *order * (size_t)n))
+      return true;
   return false;
 }
 
@@ -241,7 +256,9 @@ static void add_trace(const FitContext *x, Family *f, int n, const int *order) {
   vec_push(x->arena, &f->traces, t);
 }
 
-enum { MOST_TRACES = 64 }; /* of one front; more would cost time and buy less than 1 % of the span each */
+enum {
+  MOST_TRACES = 64
+}; /* of one front; more would cost time and buy less than 1 % of the span each */
 
 void fit_traces(const FitContext *x, Family *f, int64_t at) {
   if (x->recompute == RC_NONE) return;
@@ -312,8 +329,10 @@ static bool can_run(const StorageMap *m, int n, const int *order, bool *made) {
   return true;
 }
 
-/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like. 0: not possible. */
-static int translate_trace(const Trace *t, int nto, const int *map, const int *back, bool *seen, bool *done, int *out) {
+/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like.
+ * 0: not possible. */
+static int translate_trace(const Trace *t, int nto, const int *map, const int *back, bool *seen,
+                           bool *done, int *out) {
   int n = 0, at = 0;
   for (int j = 0; j < nto; j++) {
     while (back[j] >= 0 && !seen[back[j]] && at < t->n) {

@@ -1,5 +1,6 @@
-/* report.c - the plan for people: the ledger at the peak, what is rebuilt, the estimate, what was not chosen and what more
- * memory would buy. Input: a FitResult. Output: text; every figure is the plan's own. */
+/* report.c - the plan for people: the ledger at the peak, what is rebuilt, the estimate, what was
+ * not chosen and what more memory would buy. Input: a FitResult. Output: text; every figure is the
+ * plan's own. */
 #include "report.h"
 
 #include <math.h>
@@ -29,7 +30,8 @@ const char *rate_unit(const FitResult *r, int phase) {
 
 char *candidate_text(Arena *a, const Candidate *c) {
   const char *chunks = c->chunks > 1 ? arena_printf(a, ", loss in %d chunks", c->chunks) : "";
-  return arena_printf(a, "B=%-4lld %s%s", (long long)c->micro_batch, c->front ? "recompute" : "no recompute", chunks);
+  return arena_printf(a, "B=%-4lld %s%s", (long long)c->micro_batch,
+                      c->front ? "recompute" : "no recompute", chunks);
 }
 
 static const char *optimizer_name(OptKind k) {
@@ -60,7 +62,8 @@ static const char *moments_text(const Report *x) {
   }
   int each = grads ? (moments + grads - 1) / grads : 0;
   const char *opt = optimizer_name(x->r->job->phases.at[x->r->phase].opt.kind);
-  return arena_printf(x->arena, each > 1 ? "%s x %d  (%s)" : "%s", dtypes_of(x, VAR_MOMENT), each, opt);
+  return arena_printf(x->arena, each > 1 ? "%s x %d  (%s)" : "%s", dtypes_of(x, VAR_MOMENT), each,
+                      opt);
 }
 
 static const char *activations_text(const Report *x, const PlanPhase *ph) {
@@ -72,16 +75,24 @@ static const char *activations_text(const Report *x, const PlanPhase *ph) {
 
 static const char *class_text(const Report *x, BufClass c, const PlanPhase *ph) {
   switch (c) {
-    case BC_WEIGHTS: return dtypes_of(x, VAR_PARAM);
-    case BC_MASTER: return dtypes_of(x, VAR_MASTER);
-    case BC_MOMENTS: return moments_text(x);
-    case BC_GRADIENTS: return arena_printf(x->arena, "%s, accumulated", dtypes_of(x, VAR_ACCUM));
-    case BC_STATES: return dtypes_of(x, VAR_STATE);
-    case BC_ACTIVATION: return activations_text(x, ph);
+    case BC_WEIGHTS:
+      return dtypes_of(x, VAR_PARAM);
+    case BC_MASTER:
+      return dtypes_of(x, VAR_MASTER);
+    case BC_MOMENTS:
+      return moments_text(x);
+    case BC_GRADIENTS:
+      return arena_printf(x->arena, "%s, accumulated", dtypes_of(x, VAR_ACCUM));
+    case BC_STATES:
+      return dtypes_of(x, VAR_STATE);
+    case BC_ACTIVATION:
+      return activations_text(x, ph);
     case BC_LOGITS:
       return ph->chunks > 1 ? arena_printf(x->arena, "1 of %d chunks", ph->chunks) : "whole";
-    case BC_WORKSPACE: return x->r->plan->target->kind == DEV_CUDA ? "cuBLASLt and column sums" : "column sums";
-    default: return "";
+    case BC_WORKSPACE:
+      return x->r->plan->target->kind == DEV_CUDA ? "cuBLASLt and column sums" : "column sums";
+    default:
+      return "";
   }
 }
 
@@ -109,14 +120,15 @@ static void header(const Report *x) {
   const Plan *p = x->r->plan;
   const Job *j = p->job;
   const PlanPhase *ph = &p->phases.at[x->r->phase];
-  char *left = arena_printf(x->arena, "%s%s%s%s   %s params   %d layers", j->model, j->preset ? "(" : "",
-                            j->preset ? j->preset : "", j->preset ? ")" : "", format_count(x->arena, j->params),
-                            j->layers);
+  char *left = arena_printf(x->arena, "%s%s%s%s   %s params   %d layers", j->model,
+                            j->preset ? "(" : "", j->preset ? j->preset : "", j->preset ? ")" : "",
+                            format_count(x->arena, j->params), j->layers);
   int64_t T = phase_dim(j, ph->phase, "T");
   if (T > 0) left = arena_printf(x->arena, "%s   T=%lld", left, (long long)T);
   fprintf(x->to, "%-*s   plan %08x\n", x->columns >= 96 ? 78 : 60, left, (unsigned)(p->id >> 32));
   const Target *t = p->target;
-  char *what = t->kind == DEV_CUDA ? arena_printf(x->arena, "%s  sm_%d  %.0f MiB", t->name, t->sm, mib(t->usable_bytes))
+  char *what = t->kind == DEV_CUDA ? arena_printf(x->arena, "%s  sm_%d  %.0f MiB", t->name, t->sm,
+                                                  mib(t->usable_bytes))
                                    : arena_printf(x->arena, "%s", t->name);
   fprintf(x->to, "target          %s", what);
   int64_t asked = x->r->args.budget_bytes;
@@ -127,10 +139,13 @@ static void header(const Report *x) {
     const PlanPhase *q = &p->phases.at[i];
     const char *name = j->phases.at[q->phase].name;
     int64_t per = phase_tokens(j, q->phase) / phase_samples(j, q->phase);
-    fprintf(x->to, "%-15s %s %s = %lld", i == 0 ? "batch" : "", format_count(x->arena, phase_tokens(j, q->phase)),
-            j->phases.at[q->phase].unit == BATCH_IMAGES ? "images" : "tokens", (long long)q->micro_batch);
+    fprintf(x->to, "%-15s %s %s = %lld", i == 0 ? "batch" : "",
+            format_count(x->arena, phase_tokens(j, q->phase)),
+            j->phases.at[q->phase].unit == BATCH_IMAGES ? "images" : "tokens",
+            (long long)q->micro_batch);
     if (per > 1) fprintf(x->to, " x %lld", (long long)per);
-    fprintf(x->to, " x %lld accumulation step%s", (long long)q->accumulation, q->accumulation == 1 ? "" : "s");
+    fprintf(x->to, " x %lld accumulation step%s", (long long)q->accumulation,
+            q->accumulation == 1 ? "" : "s");
     if (name && *name) fprintf(x->to, "   (phase %s)", name);
     fputc('\n', x->to);
   }
@@ -142,9 +157,11 @@ static void ledger_rows(const Report *x, const Ledger *l) {
   const Plan *p = x->r->plan;
   const PlanPhase *ph = &p->phases.at[x->r->phase];
   for (int c = 0; c < BC_COUNT; c++)
-    if (l->bytes[c] > 0) row(x, buf_class_text((BufClass)c), class_text(x, (BufClass)c, ph), l->bytes[c]);
+    if (l->bytes[c] > 0)
+      row(x, buf_class_text((BufClass)c), class_text(x, (BufClass)c, ph), l->bytes[c]);
   if (l->gaps > 0) row(x, "gaps", "placement and rounding", l->gaps);
-  if (p->overhead_bytes > 0) row(x, "CUDA context", "streams, handles and graphs with it", p->overhead_bytes);
+  if (p->overhead_bytes > 0)
+    row(x, "CUDA context", "streams, handles and graphs with it", p->overhead_bytes);
   if (p->reserve_bytes > 0) row(x, "reserve", "left to others", p->reserve_bytes);
 }
 
@@ -153,9 +170,10 @@ static void ledger(const Report *x) {
   Ledger l = plan_ledger(p);
   const PlanProgram *peak = &p->programs.at[l.program];
   const char *at = peak->nsteps ? peak->clusters.at[peak->steps[peak->peak_step].cluster].name : "";
-  char *title = arena_printf(x->arena, "at the peak: op %d of %d of %s, %s", peak->peak_step + 1, peak->nsteps,
-                             peak->name, at);
-  fprintf(x->to, "\n  %-50.50s %10s%s\n", title, "MiB", x->r->budget_bytes < INT64_MAX ? "      %" : "");
+  char *title = arena_printf(x->arena, "at the peak: op %d of %d of %s, %s", peak->peak_step + 1,
+                             peak->nsteps, peak->name, at);
+  fprintf(x->to, "\n  %-50.50s %10s%s\n", title, "MiB",
+          x->r->budget_bytes < INT64_MAX ? "      %" : "");
   ledger_rows(x, &l);
   fputs("  ", x->to);
   for (int i = 0; i < 69; i++) fputc('-', x->to);
@@ -170,11 +188,12 @@ static void ledger(const Report *x) {
     all += p->bufs.at[i].bytes;
     n++;
   }
-  fprintf(x->to, "\n  arena           %d buffers, %.1f MiB if never reused -> %.1f MiB\n", n, mib(all),
-          mib(p->arena_bytes));
-  double waste = peak->liveness_bytes ? 100.0 * (double)(peak->transient_bytes - peak->liveness_bytes) /
-                                            (double)(p->persistent_bytes + peak->liveness_bytes)
-                                      : 0;
+  fprintf(x->to, "\n  arena           %d buffers, %.1f MiB if never reused -> %.1f MiB\n", n,
+          mib(all), mib(p->arena_bytes));
+  double waste = peak->liveness_bytes
+                     ? 100.0 * (double)(peak->transient_bytes - peak->liveness_bytes) /
+                           (double)(p->persistent_bytes + peak->liveness_bytes)
+                     : 0;
   fprintf(x->to, "  %-15s liveness lower bound %.1f MiB, fragmentation %.1f %%\n", "",
           mib(p->persistent_bytes + peak->liveness_bytes), waste);
 }
@@ -200,15 +219,17 @@ static void recompute_rows(const Report *x) {
   }
   if (rb.n > SHOWN_GROUPS)
     fprintf(x->to, "  %-15s %-34s frees %9s   costs %s\n", "",
-            arena_printf(x->arena, "%d others", rb.n - SHOWN_GROUPS), bytes_short(x->arena, rb.bytes - bytes),
-            time_short(x->arena, rb.ns - ns));
+            arena_printf(x->arena, "%d others", rb.n - SHOWN_GROUPS),
+            bytes_short(x->arena, rb.bytes - bytes), time_short(x->arena, rb.ns - ns));
   double share = 100.0 * (double)(rb.ns * ph->accumulation) / (double)ph->step_ns;
-  fprintf(x->to, "  %-15s %-34s frees %9s   costs %.1f %%\n", "", "total", bytes_short(x->arena, rb.bytes), share);
+  fprintf(x->to, "  %-15s %-34s frees %9s   costs %.1f %%\n", "", "total",
+          bytes_short(x->arena, rb.bytes), share);
 }
 
 static void precision_row(const Report *x) {
   const Job *j = x->r->job;
-  fprintf(x->to, "  %-15s %s", "precision", j->precision.compute < 0 ? "auto" : dtype_name((DType)j->precision.compute));
+  fprintf(x->to, "  %-15s %s", "precision",
+          j->precision.compute < 0 ? "auto" : dtype_name((DType)j->precision.compute));
   for (int i = 0; i < j->precision.rules.n; i++) {
     const PrecRule *rule = &j->precision.rules.at[i];
     char *place = loc_text(j->diags, x->arena, rule->loc);
@@ -223,15 +244,17 @@ static void estimate_rows(const Report *x) {
   const PlanPhase *ph = &p->phases.at[x->r->phase];
   double rate = tokens_per_second(x->r, ph->phase, ph->step_ns);
   const PlanProgram *micro = &p->programs.at[ph->programs[0]];
-  fprintf(x->to, "\n  step estimate   %s   %s %s   (micro-batch %s; the model is within about 15 %%)\n",
-          time_short(x->arena, ph->step_ns), format_count(x->arena, llround(rate)), rate_unit(x->r, ph->phase),
-          time_short(x->arena, micro->ns));
+  fprintf(x->to,
+          "\n  step estimate   %s   %s %s   (micro-batch %s; the model is within about 15 %%)\n",
+          time_short(x->arena, ph->step_ns), format_count(x->arena, llround(rate)),
+          rate_unit(x->r, ph->phase), time_short(x->arena, micro->ns));
   for (int i = 0; i < x->r->passed.n; i++) {
     const Candidate *c = &x->r->passed.at[i];
     double other = tokens_per_second(x->r, ph->phase, c->step_ns);
     fprintf(x->to, "  %-15s %-34s %12s   %s %s   %+.1f %%\n", i == 0 ? "not chosen" : "",
             candidate_text(x->arena, c), bytes_short(x->arena, c->peak_bytes),
-            format_count(x->arena, llround(other)), rate_unit(x->r, ph->phase), 100.0 * (other / rate - 1.0));
+            format_count(x->arena, llround(other)), rate_unit(x->r, ph->phase),
+            100.0 * (other / rate - 1.0));
   }
 }
 
@@ -244,11 +267,14 @@ static void more_budget_row(const Report *x) {
   while (first < r->frontier.n && r->frontier.at[first].step_ns >= ph->step_ns) first++;
   fprintf(x->to, "  %-15s ", "more budget");
   int last = r->frontier.n - 1, n = 0, before = -1;
-  while (last > first && r->frontier.at[last].peak_bytes / 4 > r->budget_bytes) last--; /* of no interest */
+  while (last > first && r->frontier.at[last].peak_bytes / 4 > r->budget_bytes)
+    last--; /* of no interest */
   int pick[3] = {first, last, last};
-  double best = first <= last ? tokens_per_second(r, ph->phase, r->frontier.at[last].step_ns) : rate;
+  double best =
+      first <= last ? tokens_per_second(r, ph->phase, r->frontier.at[last].step_ns) : rate;
   for (int i = last; i >= first; i--)
-    if (tokens_per_second(r, ph->phase, r->frontier.at[i].step_ns) >= (rate + best) / 2) pick[1] = i;
+    if (tokens_per_second(r, ph->phase, r->frontier.at[i].step_ns) >= (rate + best) / 2)
+      pick[1] = i;
   for (int i = 0; i < 3; i++) {
     if (pick[i] <= before || pick[i] > last) continue;
     const Candidate *c = &r->frontier.at[pick[i]];

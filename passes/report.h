@@ -1,4 +1,5 @@
-/* report.h - between the files of the report: numbers as people read them, and what the parts have in common. */
+/* report.h - between the files of the report: numbers as people read them, and what the parts have
+ * in common. */
 #ifndef MTC_REPORT_H
 #define MTC_REPORT_H
 #include "assemble.h"
@@ -11,8 +12,12 @@ typedef struct {
   bool unicode;
 } Report;
 
-static inline double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
-static inline double gib(int64_t bytes) { return (double)bytes / (1 << 30); }
+static inline double mib(int64_t bytes) {
+  return (double)bytes / (1 << 20);
+}
+static inline double gib(int64_t bytes) {
+  return (double)bytes / (1 << 30);
+}
 /* "14.33 GiB", "42.5 MiB" below one GiB. */
 char *bytes_short(Arena *a, int64_t bytes);
 /* "31.98 s", "12.4 ms". */

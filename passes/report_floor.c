@@ -1,10 +1,13 @@
-/* report_floor.c - E0501 for people: the floor, its parts, the shortfall, and changes that were really planned. */
+/* report_floor.c - E0501 for people: the floor, its parts, the shortfall, and changes that were
+ * really planned. */
 #include <math.h>
 
 #include "report.h"
 
-static void part(const Report *x, const char *name, const char *what, int64_t bytes, const char *remark) {
-  fprintf(x->to, "  %-18s %-40s %10s%s%s\n", name, what, bytes_short(x->arena, bytes), *remark ? "   " : "", remark);
+static void part(const Report *x, const char *name, const char *what, int64_t bytes,
+                 const char *remark) {
+  fprintf(x->to, "  %-18s %-40s %10s%s%s\n", name, what, bytes_short(x->arena, bytes),
+          *remark ? "   " : "", remark);
 }
 
 static void floor_parts(const Report *x) {
@@ -17,19 +20,22 @@ static void floor_parts(const Report *x) {
   const char *over = r->floor_persistent + outside > r->budget_bytes ? "already over budget" : "";
   part(x, "cannot shrink", what.text ? what.text : "variables", r->floor_persistent, over);
   for (int c = 0; c < BC_COUNT; c++)
-    if (r->class_bytes[c] > 0 && c != BC_SCALARS) part(x, "", buf_class_text((BufClass)c), r->class_bytes[c], "");
+    if (r->class_bytes[c] > 0 && c != BC_SCALARS)
+      part(x, "", buf_class_text((BufClass)c), r->class_bytes[c], "");
   if (outside > 0) part(x, "", "context and reserve", outside, "");
   const Candidate *least = r->frontier.n ? &r->frontier.at[0] : NULL;
-  const char *how = !least ? ""
-                           : arena_printf(x->arena, "B=%lld%s%s", (long long)least->micro_batch,
-                                          least->front ? ", recompute" : ", no recompute",
-                                          least->chunks > 1
-                                              ? arena_printf(x->arena, ", loss in %d chunks", least->chunks)
-                                              : "");
+  const char *how =
+      !least ? ""
+             : arena_printf(x->arena, "B=%lld%s%s", (long long)least->micro_batch,
+                            least->front ? ", recompute" : ", no recompute",
+                            least->chunks > 1
+                                ? arena_printf(x->arena, ", loss in %d chunks", least->chunks)
+                                : "");
   part(x, "smallest arena", how, r->floor_transient, "");
 }
 
-/* The floor and two plans of the frontier above it; the size is rounded up, so that it works as it is printed. */
+/* The floor and two plans of the frontier above it; the size is rounded up, so that it works as it
+ * is printed. */
 static void budgets(const Report *x) {
   const FitResult *r = x->r;
   if (r->frontier.n == 0) return;
@@ -40,33 +46,38 @@ static void budgets(const Report *x) {
     const Candidate *c = &r->frontier.at[pick[i]];
     int64_t peak = i == 0 ? r->floor_bytes : c->peak_bytes;
     if (peak > r->args.target->usable_bytes) break;
-    double size = peak >= (int64_t)1 << 30 ? ceil(gib(peak) * 100) / 100 : ceil(mib(peak) * 10) / 10;
+    double size =
+        peak >= (int64_t)1 << 30 ? ceil(gib(peak) * 100) / 100 : ceil(mib(peak) * 10) / 10;
     fprintf(x->to, "%s --vram %.*f%c (%s %s)", i ? "," : "", peak >= (int64_t)1 << 30 ? 2 : 1, size,
             peak >= (int64_t)1 << 30 ? 'G' : 'M',
-            format_count(x->arena, llround(tokens_per_second(r, r->phase, c->step_ns))), rate_unit(r, r->phase));
+            format_count(x->arena, llround(tokens_per_second(r, r->phase, c->step_ns))),
+            rate_unit(r, r->phase));
   }
   if (r->floor_bytes > r->args.target->usable_bytes)
-    fprintf(x->to, " more than %s has (%s)", r->args.target->title, bytes_short(x->arena, r->args.target->usable_bytes));
+    fprintf(x->to, " more than %s has (%s)", r->args.target->title,
+            bytes_short(x->arena, r->args.target->usable_bytes));
   fputc('\n', x->to);
 }
 
 static void remedies(const Report *x) {
   const FitResult *r = x->r;
   if (r->remedies.n == 0) return;
-  fprintf(x->to, "\n  nearest plans that fit (one change each, planned inside %s)\n", format_bytes(x->arena, r->budget_bytes));
+  fprintf(x->to, "\n  nearest plans that fit (one change each, planned inside %s)\n",
+          format_bytes(x->arena, r->budget_bytes));
   fprintf(x->to, "  %-34s %10s %8s %12s\n", "", "floor", "B", rate_unit(r, r->phase));
   for (int i = 0; i < r->remedies.n; i++) {
     const Remedy *m = &r->remedies.at[i];
-    fprintf(x->to, "    %-32s %10s %8lld %12s   %s\n", m->change, bytes_short(x->arena, m->floor_bytes),
-            (long long)m->micro_batch, format_count(x->arena, llround(tokens_per_second(r, r->phase, m->step_ns))),
-            m->effect);
+    fprintf(x->to, "    %-32s %10s %8lld %12s   %s\n", m->change,
+            bytes_short(x->arena, m->floor_bytes), (long long)m->micro_batch,
+            format_count(x->arena, llround(tokens_per_second(r, r->phase, m->step_ns))), m->effect);
   }
 }
 
 void report_infeasible(const Report *x) {
   const FitResult *r = x->r;
-  fprintf(x->to, "error[%s]: no plan fits %s: the smallest possible is %s (short by %s)\n\n", err_code(E_INFEASIBLE),
-          format_bytes(x->arena, r->budget_bytes), bytes_short(x->arena, r->floor_bytes),
+  fprintf(x->to, "error[%s]: no plan fits %s: the smallest possible is %s (short by %s)\n\n",
+          err_code(E_INFEASIBLE), format_bytes(x->arena, r->budget_bytes),
+          bytes_short(x->arena, r->floor_bytes),
           bytes_short(x->arena, r->floor_bytes - r->budget_bytes));
   floor_parts(x);
   remedies(x);

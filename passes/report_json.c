@@ -1,10 +1,15 @@
-/* report_json.c - the plan for programs: one JSON object, schema docs/schema/plan.json. Bytes, seconds and counts. */
+/* report_json.c - the plan for programs: one JSON object, schema docs/schema/plan.json. Bytes,
+ * seconds and counts. */
 #include <jansson.h>
 
 #include "report.h"
 
-static void put_int(json_t *o, const char *key, int64_t v) { json_object_set_new(o, key, json_integer(v)); }
-static void put_real(json_t *o, const char *key, double v) { json_object_set_new(o, key, json_real(v)); }
+static void put_int(json_t *o, const char *key, int64_t v) {
+  json_object_set_new(o, key, json_integer(v));
+}
+static void put_real(json_t *o, const char *key, double v) {
+  json_object_set_new(o, key, json_real(v));
+}
 static void put_text(json_t *o, const char *key, const char *v) {
   json_object_set_new(o, key, v ? json_string(v) : json_null());
 }
@@ -37,7 +42,8 @@ static json_t *ledger_json(const FitResult *r) {
   const struct {
     const char *name;
     int64_t bytes;
-  } rest[] = {{"gaps", l.gaps}, {"context", r->plan->overhead_bytes}, {"reserve", r->plan->reserve_bytes}};
+  } rest[] = {
+      {"gaps", l.gaps}, {"context", r->plan->overhead_bytes}, {"reserve", r->plan->reserve_bytes}};
   for (int i = 0; i < COUNT_OF(rest); i++) {
     json_t *o = json_object();
     put_text(o, "class", rest[i].name);
@@ -90,10 +96,12 @@ static void plan_fields(json_t *o, const FitResult *r) {
   put_int(o, "buffers", p->bufs.n);
   json_object_set_new(o, "ledger", ledger_json(r));
   json_t *list = json_array();
-  for (int i = 0; i < p->phases.n; i++) json_array_append_new(list, phase_json(r, &p->phases.at[i]));
+  for (int i = 0; i < p->phases.n; i++)
+    json_array_append_new(list, phase_json(r, &p->phases.at[i]));
   json_object_set_new(o, "phases", list);
   list = json_array();
-  for (int i = 0; i < p->programs.n; i++) json_array_append_new(list, program_json(&p->programs.at[i]));
+  for (int i = 0; i < p->programs.n; i++)
+    json_array_append_new(list, program_json(&p->programs.at[i]));
   json_object_set_new(o, "programs", list);
   list = json_array();
   Rebuilt rb = plan_rebuilt(p, ph->programs[0], a);
@@ -120,7 +128,8 @@ void plan_report_json(const FitResult *r, FILE *to) {
   put_int(o, "layers", j->layers);
   put_text(o, "target", r->args.target->name);
   json_object_set_new(o, "fits", json_boolean(r->plan != NULL));
-  json_object_set_new(o, "budget_bytes", r->budget_bytes == INT64_MAX ? json_null() : json_integer(r->budget_bytes));
+  json_object_set_new(o, "budget_bytes",
+                      r->budget_bytes == INT64_MAX ? json_null() : json_integer(r->budget_bytes));
   put_int(o, "floor_bytes", r->floor_bytes);
   put_int(o, "overhead_bytes", r->args.target->overhead_bytes);
   put_int(o, "reserve_bytes", r->args.reserve_bytes);
@@ -143,7 +152,8 @@ void plan_report_json(const FitResult *r, FILE *to) {
     json_object_set_new(o, "remedies", list);
   }
   json_t *list = json_array();
-  for (int i = 0; i < r->frontier.n; i++) json_array_append_new(list, candidate_json(r, &r->frontier.at[i]));
+  for (int i = 0; i < r->frontier.n; i++)
+    json_array_append_new(list, candidate_json(r, &r->frontier.at[i]));
   json_object_set_new(o, "frontier", list);
   json_dumpf(o, to, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   fputc('\n', to);

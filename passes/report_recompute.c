@@ -1,4 +1,5 @@
-/* report_recompute.c - what a program rebuilds, grouped over layers for people. Input: a plan. Output: groups. */
+/* report_recompute.c - what a program rebuilds, grouped over layers for people. Input: a plan.
+ * Output: groups. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

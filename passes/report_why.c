@@ -1,5 +1,5 @@
-/* report_why.c - `mtc plan --why PATH`: what was decided about variables and values under a model path, and by which line.
- * Input: a FitResult with a plan. Output: text. */
+/* report_why.c - `mtc plan --why PATH`: what was decided about variables and values under a model
+ * path, and by which line. Input: a FitResult with a plan. Output: text. */
 #include <string.h>
 
 #include "report.h"
@@ -19,7 +19,9 @@ static const char *deciding_rule(const Report *x, const char *path, const char *
     char *at = loc_text(x->r->job->diags, x->arena, rule->loc);
     return arena_printf(x->arena, "by \"%s\"%s%s", rule->pattern, *at ? " at " : "", at);
   }
-  return p->compute < 0 ? "by `compute = auto`" : arena_printf(x->arena, "by `compute = %s`", dtype_name((DType)p->compute));
+  return p->compute < 0
+             ? "by `compute = auto`"
+             : arena_printf(x->arena, "by `compute = %s`", dtype_name((DType)p->compute));
 }
 
 /* "master 4 KiB, moments 8 KiB, gradients 4 KiB" of a parameter. */
@@ -31,7 +33,8 @@ static const char *derived_text(const Report *x, int param) {
       bytes[p->bufs.at[p->var_buf[i]].cls] += p->bufs.at[p->var_buf[i]].bytes;
   Str s = {.arena = x->arena};
   for (int c = 0; c < BC_COUNT; c++)
-    if (bytes[c]) str_addf(&s, ", %s %s", buf_class_text((BufClass)c), format_bytes(x->arena, bytes[c]));
+    if (bytes[c])
+      str_addf(&s, ", %s %s", buf_class_text((BufClass)c), format_bytes(x->arena, bytes[c]));
   return s.text ? s.text : "";
 }
 
@@ -46,18 +49,20 @@ static int variables(const Report *x, const char *path) {
     found++;
     if (v->of >= 0 && under(vars->all.at[v->of].path, path)) continue;
     const PlanBuf *b = &p->bufs.at[p->var_buf[i]];
-    fprintf(x->to, "%-28s %s%s  %s at byte %lld for the whole run: %s%s\n", v->path, dtype_name(v->dtype),
-            shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes), (long long)b->offset,
-            buf_class_text(b->cls), derived_text(x, i));
+    fprintf(x->to, "%-28s %s%s  %s at byte %lld for the whole run: %s%s\n", v->path,
+            dtype_name(v->dtype), shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes),
+            (long long)b->offset, buf_class_text(b->cls), derived_text(x, i));
     if (v->role == VAR_PARAM)
-      fprintf(x->to, "%-28s %s; %s\n", "", deciding_rule(x, v->path, NULL), v->trainable ? "trained" : "frozen");
+      fprintf(x->to, "%-28s %s; %s\n", "", deciding_rule(x, v->path, NULL),
+              v->trainable ? "trained" : "frozen");
   }
   return found;
 }
 
 static int64_t rebuild_cost(const PlanProgram *p, int cluster, int *times) {
   *times = 0;
-  for (int s = 0; s < p->nsteps; s++) *times += p->steps[s].recomputed && p->steps[s].cluster == cluster;
+  for (int s = 0; s < p->nsteps; s++)
+    *times += p->steps[s].recomputed && p->steps[s].cluster == cluster;
   return p->clusters.at[cluster].ns * *times;
 }
 
@@ -73,8 +78,8 @@ static void one_output(const Report *x, const PlanProgram *p, int step, int k) {
   if (b->program < 0) {
     fprintf(x->to, " in %s", b->name);
   } else {
-    fprintf(x->to, " at byte %lld, steps %d..%d of %d in %s: %s", (long long)b->offset, b->first + 1, b->last + 1,
-            p->nsteps, p->name, buf_class_text(b->cls));
+    fprintf(x->to, " at byte %lld, steps %d..%d of %d in %s: %s", (long long)b->offset,
+            b->first + 1, b->last + 1, p->nsteps, p->name, buf_class_text(b->cls));
     if (b->name != c->name) fprintf(x->to, ", in one buffer with %s", b->name);
   }
   fprintf(x->to, "%s%s\n", *at ? "   " : "", at);
@@ -86,10 +91,12 @@ static void decision(const Report *x, const PlanProgram *p, int cluster) {
   int64_t cost = rebuild_cost(p, cluster, &times), bytes = 0;
   const Cluster *c = &p->clusters.at[cluster];
   for (int k = 0; k < c->nout; k++)
-    bytes += shape_bytes(&val(p->clusters.g, c->out[k])->shape, val(p->clusters.g, c->out[k])->dtype);
+    bytes +=
+        shape_bytes(&val(p->clusters.g, c->out[k])->shape, val(p->clusters.g, c->out[k])->dtype);
   if (times > 0)
-    fprintf(x->to, "%-28s rebuilt %s: frees %s, costs %s a micro-batch\n", "", times == 1 ? "once" : "more than once",
-            bytes_short(x->arena, bytes), time_short(x->arena, cost));
+    fprintf(x->to, "%-28s rebuilt %s: frees %s, costs %s a micro-batch\n", "",
+            times == 1 ? "once" : "more than once", bytes_short(x->arena, bytes),
+            time_short(x->arena, cost));
   else if (c->phase == PH_FORWARD)
     fprintf(x->to, "%-28s not rebuilt: would cost %s to free %s\n", "", time_short(x->arena, c->ns),
             bytes_short(x->arena, bytes));

@@ -1,8 +1,9 @@
 /* storage.c - units and places of all stored values of a program (see storage.h).
  *
- * Input: clusters of a graph. Output: StorageMap. Two walks: from the last node to the first, concats and views hand
- * the place that their users want to the values that they are made of; from the first to the last, views take what
- * their operand got. A value that two users want at two places is a broken promise of the fuse pass: bug(). */
+ * Input: clusters of a graph. Output: StorageMap. Two walks: from the last node to the first,
+ * concats and views hand the place that their users want to the values that they are made of; from
+ * the first to the last, views take what their operand got. A value that two users want at two
+ * places is a broken promise of the fuse pass: bug(). */
 #include "storage.h"
 
 #include <string.h>
@@ -13,9 +14,9 @@ typedef struct {
   Arena *arena;
   StorageMap *m;
   VEC(Unit) units;
-  bool *made;     /* per value: some cluster computes and stores it */
-  bool *needed;   /* per value: read from storage */
-  int *var_unit;  /* per variable */
+  bool *made;    /* per value: some cluster computes and stores it */
+  bool *needed;  /* per value: read from storage */
+  int *var_unit; /* per variable */
 } Build;
 
 static int new_unit(Build *b, Unit u) {
@@ -33,19 +34,28 @@ static ValuePlace var_place(Build *b, int var) {
   const Var *v = &b->g->vars->all.at[var];
   if (b->var_unit[var] < 0)
     b->var_unit[var] = new_unit(b, (Unit){.bytes = shape_bytes(&v->shape, v->dtype),
-                                          .var = var, .input = -1, .value = -1, .maker = -1, .last = -1});
+                                          .var = var,
+                                          .input = -1,
+                                          .value = -1,
+                                          .maker = -1,
+                                          .last = -1});
   return row_major(b->var_unit[var], &v->shape);
 }
 
 static ValuePlace own_unit(Build *b, ValueId v) {
   const Value *x = val(b->g, v);
   int u = new_unit(b, (Unit){.bytes = shape_bytes(&x->shape, x->dtype),
-                             .var = -1, .input = -1, .value = v, .maker = -1, .last = -1});
+                             .var = -1,
+                             .input = -1,
+                             .value = v,
+                             .maker = -1,
+                             .last = -1});
   return row_major(u, &x->shape);
 }
 
 /* Strides of the same elements under another shape; false when they are not evenly spaced. */
-static bool reshape_strides(const Shape *from, const int64_t *have, const Shape *to, int64_t *want) {
+static bool reshape_strides(const Shape *from, const int64_t *have, const Shape *to,
+                            int64_t *want) {
   int i = 0;
   int j = 0;
   for (int k = 0; k < to->rank; k++) want[k] = 0;
@@ -107,13 +117,16 @@ bool view_place(const Graph *g, const Node *n, const ValuePlace *from, ValuePlac
       }
       return true;
     }
-    case OP_RESHAPE: return reshape_strides(&x->shape, from->stride, &y->shape, to->stride);
-    default: return false;
+    case OP_RESHAPE:
+      return reshape_strides(&x->shape, from->stride, &y->shape, to->stride);
+    default:
+      return false;
   }
 }
 
 /* The place of the operand when the result of the view must lie at `want`. */
-static bool place_before_view(const Graph *g, const Node *n, const ValuePlace *want, ValuePlace *operand) {
+static bool place_before_view(const Graph *g, const Node *n, const ValuePlace *want,
+                              ValuePlace *operand) {
   const Value *x = val(g, n->in[0]), *y = val(g, n->out);
   const int64_t *perm;
   *operand = (ValuePlace){.unit = want->unit, .offset = want->offset};
@@ -122,7 +135,8 @@ static bool place_before_view(const Graph *g, const Node *n, const ValuePlace *w
     for (int k = 0; k < len; k++) operand->stride[perm[k]] = want->stride[k];
     return true;
   }
-  return n->op == OP_RESHAPE && reshape_strides(&y->shape, want->stride, &x->shape, operand->stride);
+  return n->op == OP_RESHAPE &&
+         reshape_strides(&y->shape, want->stride, &x->shape, operand->stride);
 }
 
 static bool is_view(const Build *b, NodeId n) {
@@ -201,8 +215,8 @@ static void place_joins(Build *b) {
       }
     } else if (is_view(b, n) && p->unit >= 0) {
       ValuePlace operand;
-      ensure(place_before_view(g, x, p, &operand), "storage: a concat takes a %s of value %d", op_name(x->op),
-             x->in[0]);
+      ensure(place_before_view(g, x, p, &operand), "storage: a concat takes a %s of value %d",
+             op_name(x->op), x->in[0]);
       demand(b, x->in[0], operand, n);
     }
   }
@@ -223,8 +237,8 @@ static void place_rest(Build *b) {
     } else if (is_view(b, n) && b->needed[x->out] && p->unit < 0) {
       const ValuePlace *from = &b->m->place[x->in[0]];
       ensure(from->unit >= 0 && view_place(g, x, from, p),
-             "storage: no strides express the %s of value %d (node %d at %s)", op_name(x->op), x->in[0], n,
-             x->path);
+             "storage: no strides express the %s of value %d (node %d at %s)", op_name(x->op),
+             x->in[0], n, x->path);
     }
   }
 }
@@ -255,8 +269,8 @@ static void find_makers_and_readers(Build *b) {
       u->last = i;
     }
     for (int k = 0; k < c->nin; k++) {
-      ensure(m->place[c->in[k]].unit >= 0, "storage: cluster %s reads value %d, which nothing stores", c->name,
-             c->in[k]);
+      ensure(m->place[c->in[k]].unit >= 0,
+             "storage: cluster %s reads value %d, which nothing stores", c->name, c->in[k]);
       b->units.at[m->place[c->in[k]].unit].last = i;
     }
   }
@@ -276,9 +290,10 @@ static bool whole_space(const Cluster *c, int node, const Shape *s) {
   return true;
 }
 
-/* A kernel stores elements in its last pass over a row, after it loaded that element's inputs. So an output may lie over
- * an input when both run over the whole space in the same way: each read of input v is by an element-wise node of the
- * full space, or by a reduction of it, which is done by then. */
+/* A kernel stores elements in its last pass over a row, after it loaded that element's inputs. So
+ * an output may lie over an input when both run over the whole space in the same way: each read of
+ * input v is by an element-wise node of the full space, or by a reduction of it, which is done by
+ * then. */
 static bool read_in_step(const Graph *g, const Cluster *c, ValueId v) {
   for (int i = 0; i < c->nnodes; i++) {
     const Node *n = node_at(g, c->nodes[i]);
@@ -304,7 +319,8 @@ static bool may_overlay(const Build *b, int cluster, int out, int in) {
   const Value *vo = val(b->g, c->out[out]), *vi = val(b->g, c->in[in]);
   if (uo->var >= 0 || uo->nmakers != 1 || uo->value != c->out[out]) return false;
   if (ui->var >= 0 || ui->input >= 0 || ui->result || ui->bytes != uo->bytes) return false;
-  if (dtype_bytes(vo->dtype) != dtype_bytes(vi->dtype) || !shape_equal(&vo->shape, &vi->shape)) return false;
+  if (dtype_bytes(vo->dtype) != dtype_bytes(vi->dtype) || !shape_equal(&vo->shape, &vi->shape))
+    return false;
   if (!same_place(po, pi, vo->shape.rank)) return false;
   for (int k = 0; k < c->nin; k++)
     if (k != in && m->place[c->in[k]].unit == pi->unit) return false;

@@ -1,21 +1,22 @@
-/* storage.h - where each value of a program lies, before time and addresses: values become units (one buffer each)
- * with an offset and strides inside.
+/* storage.h - where each value of a program lies, before time and addresses: values become units
+ * (one buffer each) with an offset and strides inside.
  *
- * Views take their operand's unit. Operands of a concat lie inside its unit. A value assigned to a variable lies in the
- * variable. In-place reuse is only proposed here (over); assembly takes it up where the input dies at that step. */
+ * Views take their operand's unit. Operands of a concat lie inside its unit. A value assigned to a
+ * variable lies in the variable. In-place reuse is only proposed here (over); assembly takes it up
+ * where the input dies at that step. */
 #ifndef MTC_STORAGE_H
 #define MTC_STORAGE_H
 #include "plan.h"
 
 typedef struct {
-  int64_t bytes;  /* exact, before alignment */
-  int var;        /* variable that it is, or -1 */
-  ValueId input;  /* OP_INPUT value that it is, or -1 */
-  ValueId value;  /* value whose row-major layout it has; -1 for variables */
-  int maker;      /* first cluster that writes it; -1 for variables and inputs */
-  int nmakers;    /* clusters that write it: more than one for parts of a concat */
-  int last;       /* last cluster that reads or writes it as the clusters stand; -1 none */
-  bool result;    /* read after the program: lives to its end */
+  int64_t bytes; /* exact, before alignment */
+  int var;       /* variable that it is, or -1 */
+  ValueId input; /* OP_INPUT value that it is, or -1 */
+  ValueId value; /* value whose row-major layout it has; -1 for variables */
+  int maker;     /* first cluster that writes it; -1 for variables and inputs */
+  int nmakers;   /* clusters that write it: more than one for parts of a concat */
+  int last;      /* last cluster that reads or writes it as the clusters stand; -1 none */
+  bool result;   /* read after the program: lives to its end */
 } Unit;
 
 typedef struct {
@@ -28,15 +29,17 @@ typedef struct {
   const Clusters *clusters;
   int nunits;
   Unit *unit;
-  ValuePlace *place;  /* per value */
-  ValuePlace **out;   /* per cluster and output: where it is written (differs from place for copies into variables) */
-  int **over;         /* per cluster and output: input that it may overlay when that dies there, or -1 */
-  bool *overwritten;  /* per variable: assigned somewhere in the program */
+  ValuePlace *place; /* per value */
+  ValuePlace **out;  /* per cluster and output: where it is written (differs from place for copies
+                        into variables) */
+  int **over; /* per cluster and output: input that it may overlay when that dies there, or -1 */
+  bool *overwritten; /* per variable: assigned somewhere in the program */
 } StorageMap;
 
 StorageMap storage_map(const Clusters *c, Arena *a);
 
-/* The place of the result of VIEW node n when its operand lies at `from`. False when strides cannot express it. */
+/* The place of the result of VIEW node n when its operand lies at `from`. False when strides cannot
+ * express it. */
 bool view_place(const Graph *g, const Node *n, const ValuePlace *from, ValuePlace *to);
 
 #endif

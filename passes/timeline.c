@@ -1,7 +1,8 @@
 /* timeline.c - instances of units along a trace (see timeline.h).
  *
- * A unit that is made, dropped and made again is several instances, each alive from the step that makes it to its last
- * reader. An output takes over the buffer of an input that dies at the same step where storage.c allows it. */
+ * A unit that is made, dropped and made again is several instances, each alive from the step that
+ * makes it to its last reader. An output takes over the buffer of an input that dies at the same
+ * step where storage.c allows it. */
 #include "timeline.h"
 
 #include <string.h>
@@ -14,7 +15,9 @@ typedef struct {
   int *now; /* per unit: the instance that holds it */
 } Walk;
 
-static bool is_made(const Unit *u) { return u->var < 0 && u->input < 0; }
+static bool is_made(const Unit *u) {
+  return u->var < 0 && u->input < 0;
+}
 
 static int read_instance(Walk *w, int step, int unit) {
   if (!is_made(&w->m->unit[unit])) return -1;
@@ -25,7 +28,8 @@ static int read_instance(Walk *w, int step, int unit) {
   return i;
 }
 
-/* takes is set to the input that may be overlaid; whether it dies there is known at the end only. */
+/* takes is set to the input that may be overlaid; whether it dies there is known at the end only.
+ */
 static int write_instance(Walk *w, int step, int unit, int over) {
   const Unit *u = &w->m->unit[unit];
   if (!is_made(u)) return -1;
@@ -92,8 +96,8 @@ Timeline timeline_run(const StorageMap *m, Arena *a, int nsteps, const int *trac
   return t;
 }
 
-int64_t timeline_peak(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace, int64_t *scratch,
-                      int *step) {
+int64_t timeline_peak(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace,
+                      int64_t *scratch, int *step) {
   memset(scratch, 0, sizeof *scratch * (size_t)(t->nsteps + 1));
   for (int i = 0; i < t->n; i++) {
     const Instance *x = &t->at[i];

@@ -1,5 +1,5 @@
-/* naive.h - clusters without fusion, for tests: each computing node of a graph is a cluster of its own, in graph order.
- * An ASSIGN joins the cluster that makes its operand. */
+/* naive.h - clusters without fusion, for tests: each computing node of a graph is a cluster of its
+ * own, in graph order. An ASSIGN joins the cluster that makes its operand. */
 #ifndef TEST_NAIVE_H
 #define TEST_NAIVE_H
 #include <string.h>
@@ -27,11 +27,16 @@ static inline void naive_loop(Cluster *c, const Graph *g, const Node *n, Arena *
 
 static inline ClusterKind naive_kind(Op op) {
   switch (op) {
-    case OP_DOT: return CL_GEMM;
-    case OP_ATTENTION: return CL_ATTENTION;
-    case OP_ATTENTION_BWD: return CL_ATTENTION_BWD;
-    case OP_SCATTER_ADD: return CL_SCATTER;
-    default: return CL_LOOP;
+    case OP_DOT:
+      return CL_GEMM;
+    case OP_ATTENTION:
+      return CL_ATTENTION;
+    case OP_ATTENTION_BWD:
+      return CL_ATTENTION_BWD;
+    case OP_SCATTER_ADD:
+      return CL_SCATTER;
+    default:
+      return CL_LOOP;
   }
 }
 
@@ -51,8 +56,10 @@ static inline Clusters naive_clusters(Graph *g, Arena *a) {
     }
     if (kind == LEAF || kind == VIEW || kind == JOIN) continue;
     Cluster *c = &out.at[out.n];
-    *c = (Cluster){.kind = naive_kind(n->op), .phase = n->phase, .layer = n->layer, .chunk = n->chunk};
-    c->name = arena_printf(a, "%s%s%s.%d", n->path ? n->path : "", n->path && *n->path ? "." : "", op_name(n->op), i);
+    *c = (Cluster){
+        .kind = naive_kind(n->op), .phase = n->phase, .layer = n->layer, .chunk = n->chunk};
+    c->name = arena_printf(a, "%s%s%s.%d", n->path ? n->path : "", n->path && *n->path ? "." : "",
+                           op_name(n->op), i);
     c->nodes = arena_array(a, NodeId, 2);
     c->nodes[c->nnodes++] = i;
     c->node_axes = arena_array(a, AxisMap, 2);

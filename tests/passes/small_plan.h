@@ -1,5 +1,6 @@
 /* small_plan.h - a hand-made training program for the tests of assembly and check:
- *   h = exp(x w), k = tanh(h), y = -k;  dk = y * k, dh = dk * h, grad += x' dh   with h rebuilt before its last reader. */
+ *   h = exp(x w), k = tanh(h), y = -k;  dk = y * k, dh = dk * h, grad += x' dh   with h rebuilt
+ * before its last reader. */
 #ifndef TEST_SMALL_PLAN_H
 #define TEST_SMALL_PLAN_H
 #include "naive.h"
@@ -19,7 +20,8 @@ typedef struct {
 } SmallPlan;
 
 static inline int small_var(Vars *vars, const char *path, VarRole role, Shape s) {
-  return var_add(vars, (Var){.path = intern(path), .role = role, .dtype = DT_F32, .shape = s, .of = -1});
+  return var_add(vars,
+                 (Var){.path = intern(path), .role = role, .dtype = DT_F32, .shape = s, .of = -1});
 }
 
 static inline SmallPlan small_plan(void) {
@@ -65,7 +67,8 @@ static inline SmallPlan small_plan(void) {
     order[n++] = i;
   }
   assemble_program(p, a, "micro", &s.m, n, arena_copy(a, order, sizeof order));
-  vec_push(a, &p->phases, ((PlanPhase){.micro_batch = 32, .accumulation = 1, .programs = {0, -1, -1, -1}}));
+  vec_push(a, &p->phases,
+           ((PlanPhase){.micro_batch = 32, .accumulation = 1, .programs = {0, -1, -1, -1}}));
   assemble_finish(p, a);
   return s;
 }

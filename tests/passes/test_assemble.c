@@ -1,4 +1,5 @@
-/* test_assemble.c - a whole small plan from hand-made clusters: lifetimes, classes, the ledger, inputs and results. */
+/* test_assemble.c - a whole small plan from hand-made clusters: lifetimes, classes, the ledger,
+ * inputs and results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,8 +33,8 @@ static void placement_reaches_the_bound(void **state) {
   const PlanProgram *p = &s.plan->programs.at[0];
   assert_true(p->liveness_bytes > 0);
   assert_int_equal(p->transient_bytes, p->liveness_bytes);
-  assert_int_equal(s.plan->arena_bytes,
-                   round_up(s.plan->persistent_bytes + p->transient_bytes, s.plan->target->granule_bytes));
+  assert_int_equal(s.plan->arena_bytes, round_up(s.plan->persistent_bytes + p->transient_bytes,
+                                                 s.plan->target->granule_bytes));
   arena_free(s.a);
 }
 

@@ -133,7 +133,8 @@ static void a_variable_assigned_twice(void **state) {
   memcpy(more, p->steps, sizeof last * (size_t)p->nsteps);
   more[p->nsteps] = last;
   for (int i = 0; i < s.plan->bufs.n; i++)
-    if (s.plan->bufs.at[i].program == 0 && s.plan->bufs.at[i].last == p->nsteps - 1) s.plan->bufs.at[i].last++;
+    if (s.plan->bufs.at[i].program == 0 && s.plan->bufs.at[i].last == p->nsteps - 1)
+      s.plan->bufs.at[i].last++;
   p->steps = more;
   p->nsteps++;
   found(&s, "w:grad");
@@ -149,7 +150,8 @@ static void a_cluster_that_never_runs(void **state) {
   found(&s, "never runs");
 }
 
-/* A chain of 100,000 buffers is checked in under a second (bar of the module; the test allows for a loaded machine). */
+/* A chain of 100,000 buffers is checked in under a second (bar of the module; the test allows for a
+ * loaded machine). */
 static void a_hundred_thousand_buffers(void **state) {
   (void)state;
   enum { N = 100000 };

@@ -1,4 +1,5 @@
-/* test_cost.c - counts of arithmetic and bytes, prices that order as they must, and the target table. */
+/* test_cost.c - counts of arithmetic and bytes, prices that order as they must, and the target
+ * table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -46,9 +47,16 @@ static void attention_counts_half_when_causal(void **state) {
   for (int causal = 0; causal < 2; causal++) {
     Fixture f = begin();
     Shape s = shape_of(4, (int64_t[]){2, 32, 4, 16});
-    AttentionArgs at = {.q = g_input(f.g, "q", DT_BF16, s), .k = g_input(f.g, "k", DT_BF16, s),
-                        .v = g_input(f.g, "v", DT_BF16, s), .mask = -1, .bias = -1, .causal = causal != 0,
-                        .scale = 0.25, .seed = -1, .step = -1, .sample0 = -1};
+    AttentionArgs at = {.q = g_input(f.g, "q", DT_BF16, s),
+                        .k = g_input(f.g, "k", DT_BF16, s),
+                        .v = g_input(f.g, "v", DT_BF16, s),
+                        .mask = -1,
+                        .bias = -1,
+                        .causal = causal != 0,
+                        .scale = 0.25,
+                        .seed = -1,
+                        .step = -1,
+                        .sample0 = -1};
     KernelCost k = only_cost(&f, g_attention(f.g, &at));
     flops[causal] = k.flops;
     arena_free(f.a);
@@ -62,7 +70,8 @@ static void a_broadcast_operand_moves_its_source_only(void **state) {
   Fixture f = begin();
   ValueId x = g_input(f.g, "x", DT_F32, shape_of(2, (int64_t[]){64, 32}));
   ValueId b = g_input(f.g, "b", DT_F32, shape_of(1, (int64_t[]){32}));
-  ValueId y = g_binary(f.g, OP_ADD, x, g_broadcast(f.g, b, shape_of(2, (int64_t[]){64, 32}), (int64_t[]){1}));
+  ValueId y = g_binary(f.g, OP_ADD, x,
+                       g_broadcast(f.g, b, shape_of(2, (int64_t[]){64, 32}), (int64_t[]){1}));
   KernelCost k = only_cost(&f, y);
   assert_int_equal(k.bytes, 4 * (64 * 32 + 32 + 64 * 32));
   arena_free(f.a);
@@ -94,7 +103,8 @@ static void prices_order_as_they_must(void **state) {
   (void)state;
   for (int i = 0; i < target_count(); i++) {
     const Target *t = target_at(i);
-    KernelCost small = gemm_cost(512, 512, 512, DT_BF16), large = gemm_cost(4096, 4096, 4096, DT_BF16);
+    KernelCost small = gemm_cost(512, 512, 512, DT_BF16),
+               large = gemm_cost(4096, 4096, 4096, DT_BF16);
     KernelCost wide = gemm_cost(8192, 4096, 4096, DT_BF16);
     assert_true(cost_ns(&small, t) > 0);
     assert_true(cost_ns(&small, t) < cost_ns(&large, t));
@@ -127,7 +137,8 @@ static void costs_are_linear_in_the_micro_batch(void **state) {
   assert_int_equal(between.flops, six.flops);
   assert_int_equal(between.bytes, six.bytes);
   assert_int_equal(between.m, six.m);
-  assert_int_equal(cost_ns(&between, target_by_name("rtx4090")), cost_ns(&six, target_by_name("rtx4090")));
+  assert_int_equal(cost_ns(&between, target_by_name("rtx4090")),
+                   cost_ns(&six, target_by_name("rtx4090")));
 }
 
 static void every_target_is_complete(void **state) {
@@ -135,7 +146,8 @@ static void every_target_is_complete(void **state) {
   for (int i = 0; i < target_count(); i++) {
     const Target *t = target_at(i);
     assert_ptr_equal(target_by_name(t->name), t);
-    assert_true(t->copy_gbs > 0 && t->tflops[DT_F32] > 0 && t->tflops[DT_BF16] > 0 && t->tflops[DT_F16] > 0);
+    assert_true(t->copy_gbs > 0 && t->tflops[DT_F32] > 0 && t->tflops[DT_BF16] > 0 &&
+                t->tflops[DT_F16] > 0);
     assert_true(t->units > 0 && t->launch_us > 0 && t->granule_bytes > 0);
     assert_true(t->kind == DEV_CPU || t->overhead_bytes < t->usable_bytes / 20);
   }

@@ -1,4 +1,5 @@
-/* test_fit.c - the outer search on a small model: what a budget selects, what is forced, phases, determinism. */
+/* test_fit.c - the outer search on a small model: what a budget selects, what is forced, phases,
+ * determinism. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ static Job *char_job(Arena *a, const char *setting, const char *value) {
 }
 
 static PlanArgs on_cpu(int64_t budget) {
-  return (PlanArgs){.target = target_by_name("cpu"), .budget_bytes = budget, .recompute = -1, .check = true};
+  return (PlanArgs){
+      .target = target_by_name("cpu"), .budget_bytes = budget, .recompute = -1, .check = true};
 }
 
 static void the_floor_is_the_edge(void **state) {
@@ -102,7 +104,8 @@ static void recompute_of_the_model_is_obeyed(void **state) {
   Arena *a = arena_new();
   PlanArgs args = on_cpu(INT64_MAX);
   args.micro_batch = 12;
-  Job *none = char_job(a, "memory.recompute", "none"), *full = char_job(a, "memory.recompute", "full");
+  Job *none = char_job(a, "memory.recompute", "none"),
+      *full = char_job(a, "memory.recompute", "full");
   FitResult r = plan_fit(none, a, &args);
   assert_int_equal(r.plan->phases.at[0].recompute, RC_NONE);
   r = plan_fit(full, a, &args);
@@ -133,8 +136,10 @@ static void the_budget_holds_in_every_phase(void **state) {
   Arena *a = arena_new();
   Diags *d = diags_new(a);
   JobArgs args = {.path = MTC_SOURCE_DIR "/models/llama.mt"};
-  const char *dims[][2] = {{"D", "64"}, {"H", "4"}, {"KV", "2"}, {"L", "2"}, {"F", "96"}, {"V", "256"}};
-  for (int i = 0; i < COUNT_OF(dims); i++) vec_push(a, &args.dims, ((Override){dims[i][0], dims[i][1]}));
+  const char *dims[][2] = {{"D", "64"}, {"H", "4"},  {"KV", "2"},
+                           {"L", "2"},  {"F", "96"}, {"V", "256"}};
+  for (int i = 0; i < COUNT_OF(dims); i++)
+    vec_push(a, &args.dims, ((Override){dims[i][0], dims[i][1]}));
   Job *job = elaborate(a, d, &args);
   if (!job) diag_render(d, stderr, false);
   assert_non_null(job);

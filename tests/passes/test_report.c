@@ -1,5 +1,5 @@
-/* test_report.c - the report: the ledger adds up, text and JSON agree, the JSON is what its schema says, reasons are found,
- * infeasible budgets name the floor. */
+/* test_report.c - the report: the ledger adds up, text and JSON agree, the JSON is what its schema
+ * says, reasons are found, infeasible budgets name the floor. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -56,10 +56,12 @@ static bool is_type(const json_t *v, const char *type) {
 static void validate(const json_t *schema, const json_t *v, const char *where) {
   const json_t *type = json_object_get(schema, "type"), *words = json_object_get(schema, "enum");
   bool ok = json_is_string(type) && is_type(v, json_string_value(type));
-  for (size_t i = 0; i < json_array_size(type); i++) ok |= is_type(v, json_string_value(json_array_get(type, i)));
+  for (size_t i = 0; i < json_array_size(type); i++)
+    ok |= is_type(v, json_string_value(json_array_get(type, i)));
   if (!ok) fail_msg("%s has another type than its schema", where);
   bool known = !words;
-  for (size_t i = 0; i < json_array_size(words); i++) known |= json_equal(json_array_get(words, i), v);
+  for (size_t i = 0; i < json_array_size(words); i++)
+    known |= json_equal(json_array_get(words, i), v);
   if (!known) fail_msg("%s is none of the words of its schema", where);
   const char *key;
   json_t *item;
@@ -72,12 +74,14 @@ static void validate(const json_t *schema, const json_t *v, const char *where) {
   for (size_t i = 0; i < json_array_size(required); i++)
     if (!json_object_get(v, json_string_value(json_array_get(required, i))))
       fail_msg("%s.%s is missing", where, json_string_value(json_array_get(required, i)));
-  for (size_t i = 0; i < json_array_size(v); i++) validate(json_object_get(schema, "items"), json_array_get(v, i), where);
+  for (size_t i = 0; i < json_array_size(v); i++)
+    validate(json_object_get(schema, "items"), json_array_get(v, i), where);
 }
 
 static json_t *json_of(Fixture *f) {
   json_error_t e;
-  json_t *o = json_loads(text_of(f, "json", NULL), 0, &e), *schema = json_load_file(MTC_SOURCE_DIR "/docs/schema/plan.json", 0, &e);
+  json_t *o = json_loads(text_of(f, "json", NULL), 0, &e),
+         *schema = json_load_file(MTC_SOURCE_DIR "/docs/schema/plan.json", 0, &e);
   assert_non_null(o);
   assert_non_null(schema);
   validate(schema, o, "plan");
@@ -85,7 +89,9 @@ static json_t *json_of(Fixture *f) {
   return o;
 }
 
-static int64_t number(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
+static int64_t number(const json_t *o, const char *key) {
+  return json_integer_value(json_object_get(o, key));
+}
 
 /* ---- tests ---- */
 
@@ -96,7 +102,8 @@ static void the_ledger_adds_up(void **state) {
     Fixture f = plan_of("char.mt", target[i], (int64_t)2 << 30);
     json_t *o = json_of(&f), *ledger = json_object_get(o, "ledger");
     int64_t sum = 0;
-    for (size_t k = 0; k < json_array_size(ledger); k++) sum += number(json_array_get(ledger, k), "bytes");
+    for (size_t k = 0; k < json_array_size(ledger); k++)
+      sum += number(json_array_get(ledger, k), "bytes");
     assert_int_equal(sum, number(o, "peak_bytes"));
     assert_true(number(o, "peak_bytes") <= number(o, "budget_bytes"));
     assert_int_equal(number(o, "params"), 834304);
@@ -119,9 +126,12 @@ static void the_text_adds_up(void **state) {
     if (strncmp(line, "  arena", 7) == 0) inside = false;
     double mib, percent;
     if (!inside || strlen(line) < 60 || sscanf(line + 53, "%lf %lf", &mib, &percent) != 2) continue;
-    if (!strncmp(line, "  total", 7)) total = mib, total_share = percent;
-    else if (!strncmp(line, "  slack", 7)) slack = mib, slack_share = percent;
-    else sum += mib, share += percent;
+    if (!strncmp(line, "  total", 7))
+      total = mib, total_share = percent;
+    else if (!strncmp(line, "  slack", 7))
+      slack = mib, slack_share = percent;
+    else
+      sum += mib, share += percent;
   }
   assert_true(total > 0 && slack >= 0);
   assert_true(sum > total - 0.7 && sum < total + 0.7);
@@ -139,7 +149,8 @@ static void text_and_json_agree(void **state) {
   const char *peak = arena_printf(f.a, "%.1f", (double)number(o, "peak_bytes") / (1 << 20));
   assert_non_null(strstr(text, peak));
   assert_non_null(strstr(text, "834,304 params"));
-  assert_non_null(strstr(text, arena_printf(f.a, "= %lld x 64 x %lld accumulation", (long long)number(o, "micro_batch"),
+  assert_non_null(strstr(text, arena_printf(f.a, "= %lld x 64 x %lld accumulation",
+                                            (long long)number(o, "micro_batch"),
                                             (long long)number(o, "accumulation"))));
   json_decref(o);
   arena_free(f.a);
@@ -163,7 +174,8 @@ static void too_little_names_the_floor(void **state) {
   assert_null(f.r.plan);
   json_t *o = json_of(&f);
   assert_true(json_is_false(json_object_get(o, "fits")));
-  assert_int_equal(number(o, "floor_bytes") - number(o, "budget_bytes"), number(o, "shortfall_bytes"));
+  assert_int_equal(number(o, "floor_bytes") - number(o, "budget_bytes"),
+                   number(o, "shortfall_bytes"));
   assert_null(json_object_get(o, "peak_bytes"));
   const char *text = text_of(&f, "report", NULL);
   assert_non_null(strstr(text, "error[E0501]: no plan fits 8 MiB"));
@@ -208,23 +220,22 @@ static void plans_print_whole(void **state) {
   char *csv = text_of(&f, "csv", NULL);
   strsep(&csv, "\n");
   for (char *line; (line = strsep(&csv, "\n")) && *line; n++)
-    assert_int_equal(sscanf(line, "%lld,%lld,%lld,%lld,%lld", &row[n][0], &row[n][1], &row[n][2], &row[n][3], &row[n][4]), 5);
+    assert_int_equal(sscanf(line, "%lld,%lld,%lld,%lld,%lld", &row[n][0], &row[n][1], &row[n][2],
+                            &row[n][3], &row[n][4]),
+                     5);
   assert_true(n > 100);
   for (int i = 0; i < n; i++)
     for (int k = 0; k < i; k++)
-      assert_true(row[i][1] >= row[k][2] || row[k][1] >= row[i][2] || row[i][4] >= row[k][4] + row[k][3] ||
-                  row[k][4] >= row[i][4] + row[i][3]);
+      assert_true(row[i][1] >= row[k][2] || row[k][1] >= row[i][2] ||
+                  row[i][4] >= row[k][4] + row[k][3] || row[k][4] >= row[i][4] + row[i][3]);
   arena_free(f.a);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_ledger_adds_up),
-      cmocka_unit_test(the_text_adds_up),
-      cmocka_unit_test(text_and_json_agree),
-      cmocka_unit_test(rebuilt_layers_are_grouped),
-      cmocka_unit_test(too_little_names_the_floor),
-      cmocka_unit_test(reasons_are_given),
+      cmocka_unit_test(the_ledger_adds_up),         cmocka_unit_test(the_text_adds_up),
+      cmocka_unit_test(text_and_json_agree),        cmocka_unit_test(rebuilt_layers_are_grouped),
+      cmocka_unit_test(too_little_names_the_floor), cmocka_unit_test(reasons_are_given),
       cmocka_unit_test(plans_print_whole),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_storage.c - where values lie: views, concats, variables, in-place chances; and lives along a trace. */
+/* test_storage.c - where values lie: views, concats, variables, in-place chances; and lives along a
+ * trace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -6,8 +7,12 @@
 #include "naive.h"
 #include "passes/timeline.h"
 
-static Shape shape2(int64_t a, int64_t b) { return shape_of(2, (int64_t[]){a, b}); }
-static Shape shape3(int64_t a, int64_t b, int64_t c) { return shape_of(3, (int64_t[]){a, b, c}); }
+static Shape shape2(int64_t a, int64_t b) {
+  return shape_of(2, (int64_t[]){a, b});
+}
+static Shape shape3(int64_t a, int64_t b, int64_t c) {
+  return shape_of(3, (int64_t[]){a, b, c});
+}
 
 typedef struct {
   Arena *a;
@@ -29,7 +34,9 @@ static void map(Fixture *f) {
   f->m = storage_map(&f->c, f->a);
 }
 
-static const ValuePlace *at(const Fixture *f, ValueId v) { return &f->m.place[v]; }
+static const ValuePlace *at(const Fixture *f, ValueId v) {
+  return &f->m.place[v];
+}
 
 static void views_share_their_operand(void **state) {
   (void)state;
@@ -110,7 +117,9 @@ static void concat_takes_its_parts_in(void **state) {
 static void assigned_values_lie_in_the_variable(void **state) {
   (void)state;
   Fixture f = begin();
-  int v = var_add(f.vars, (Var){.path = "w:grad", .role = VAR_ACCUM, .dtype = DT_F32, .shape = shape2(4, 6), .of = -1});
+  int v = var_add(
+      f.vars,
+      (Var){.path = "w:grad", .role = VAR_ACCUM, .dtype = DT_F32, .shape = shape2(4, 6), .of = -1});
   ValueId old = g_var(f.g, v), x = g_input(f.g, "x", DT_F32, shape2(4, 6));
   ValueId sum = g_binary(f.g, OP_ADD, old, x);
   g_assign(f.g, v, sum);
@@ -132,8 +141,8 @@ static void in_place_only_where_the_element_is_read(void **state) {
   ValueId h = g_cast(f.g, u, DT_BF16);
   graph_result(f.g, "h", h);
   map(&f);
-  int cy = naive_cluster_of(&f.c, y), cz = naive_cluster_of(&f.c, z), cu = naive_cluster_of(&f.c, u),
-      ch = naive_cluster_of(&f.c, h);
+  int cy = naive_cluster_of(&f.c, y), cz = naive_cluster_of(&f.c, z),
+      cu = naive_cluster_of(&f.c, u), ch = naive_cluster_of(&f.c, h);
   assert_int_equal(f.m.over[cy][0], -1); /* over an input */
   assert_int_equal(f.m.over[cz][0], 0);
   assert_int_equal(f.m.over[cu][0], -1); /* transposed */
