@@ -29,6 +29,7 @@ struct Device {
   int64_t arena_size;
   float *scratch;
   void *library;
+  int library_fd; /* open as long as the library is: dlopen knows libraries by their path, which has this number */
   CpuKernel **kernels;
   void ***args; /* per program: the pointers of all its kernel commands, one after another */
   int **first;  /* per program and command: index of its first pointer */
@@ -74,17 +75,13 @@ static const void *fitting_image(const Program *p, size_t *size) {
 /* dlopen wants a path: an anonymous file has one while it is open. The number of a closed file comes again, and dlopen
  * takes an equal name for the library that it has already: slashes make each name its own. */
 static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
-  int fd = memfd_create("mtc-kernels", MFD_CLOEXEC);
+  int fd = d->library_fd = memfd_create("mtc-kernels", MFD_CLOEXEC);
   if (fd < 0) return fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
   const char *at = image;
   while (size) {
     ssize_t n = write(fd, at, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
-      close(fd);
-      return false;
-    }
+    if (n <= 0) return fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
     at += n;
     size -= (size_t)n;
   }
@@ -93,7 +90,6 @@ static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
   char *path = arena_printf(d->memory, "/proc/self/fd%*s%d", slashes + 1, "/", fd);
   memset(path + sizeof "/proc/self/fd" - 1, '/', (size_t)slashes + 1);
   d->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  close(fd);
   if (!d->library) return fail_set(f, EXIT_DEVICE, "the compiled kernels do not load: %s", dlerror());
   return true;
 }
@@ -181,6 +177,7 @@ static void cpu_close(Device *d) {
   if (d->arena) munmap(d->arena, (size_t)d->arena_size);
   free(d->scratch);
   if (d->library) dlclose(d->library);
+  if (d->library_fd >= 0) close(d->library_fd);
   arena_free(d->memory);
 }
 
@@ -190,6 +187,7 @@ static Device *cpu_open(const Program *p, const DeviceOptions *o, Fail *f) {
   d->memory = a;
   d->p = p;
   d->poison = o->poison;
+  d->library_fd = -1;
   d->threads = o->threads > 0               ? o->threads
                : getenv("OMP_NUM_THREADS") ? omp_get_max_threads()
                                            : omp_get_num_procs();

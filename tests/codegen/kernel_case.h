@@ -84,7 +84,7 @@ static void case_out(Case *c, ValueId v) {
   vec_push(c->a, &c->out_var, -1);
 }
 
-static void case_map(Case *c, ValueId v, int n, const int *axes) {
+static inline void case_map(Case *c, ValueId v, int n, const int *axes) {
   c->maps[c->nmaps].v = v;
   for (int k = 0; k < n; k++) c->maps[c->nmaps].map.axes[k] = (int8_t)axes[k];
   c->nmaps++;
@@ -263,7 +263,7 @@ static void case_run(Case *c, CaseFn *fn) {
   fn(arg);
 }
 
-static void case_compare(Case *c) {
+static inline void case_compare(Case *c) {
   InterpInput *in = arena_array(c->a, InterpInput, c->inputs.n + 1);
   for (int i = 0; i < c->inputs.n; i++) in[i] = (InterpInput){c->inputs.at[i].name, c->inputs.at[i].data};
   Interp run = {.arena = c->a, .inputs = in, .ninputs = c->inputs.n, .vars = arena_array(c->a, double *, 8)};
@@ -300,8 +300,7 @@ static void *case_compile(Arena *a, int n, Case **cases) {
   assert_true(fd >= 0 && write(fd, image, size) == (ssize_t)size);
   void *lib = dlopen(arena_printf(a, "/proc/self/fd/%d", fd), RTLD_NOW);
   if (!lib) fail_msg("%s", dlerror());
-  close(fd);
-  return lib;
+  return lib; /* the file stays open: its number is the library's name */
 }
 
 static CaseFn *case_fn(void *lib, int i) {
@@ -313,7 +312,7 @@ static CaseFn *case_fn(void *lib, int i) {
 }
 
 /* Compiles, runs and compares them all. */
-static void cases_check(Arena *a, int n, Case **cases) {
+static inline void cases_check(Arena *a, int n, Case **cases) {
   assert_true(omp_get_max_threads() > 0); /* keeps the threads' library when the kernels' is closed */
   void *lib = case_compile(a, n, cases);
   for (int i = 0; i < n; i++) {
