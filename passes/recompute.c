@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum {
-  SMALLEST_SHARE = 5000,      /* values below this share of the peak are never dropped */
+  SMALLEST_SHARE = 5000,      /* values below this share of the peak are never dropped, */
+  SMALLEST_PER_OP = 7,        /* or below 1 / (7 ops) of it in large graphs */
   STEPS_PER_EFFORT = 6000000, /* search steps */
   SQUEEZE_STEPS = 300000      /* without search */
 };
@@ -205,7 +206,8 @@ RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt) {
   double effort = opt ? opt->effort : 0;
   m->base_peak = base.peak;
   m->base_ns = base.ns;
-  rec_find_items(m, base.peak / SMALLEST_SHARE);
+  int64_t share = (int64_t)SMALLEST_PER_OP * m->nop;
+  rec_find_items(m, base.peak / (share > SMALLEST_SHARE ? share : SMALLEST_SHARE));
   pool_add(&pool, base, nothing);
   if (m->nitem > 0) {
     rec_baselines(m, s, &pool);

@@ -52,7 +52,9 @@ typedef struct {
 } RecOptions;
 
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt);
-/* Fills plan->trace. */
+/* Fills plan->trace. In a trace a read takes the newest instance of a value; an instance lives from
+ * its op to its last reader (to the end for the newest one of a value that is kept), an in-place
+ * output lies in its input's storage: with these lifetimes the peak is plan->peak. */
 void recompute_trace(Arena *a, const RecProblem *p, RecPlan *plan);
 /* Exact replay of a trace by other means than the search (each op's inputs present, peak, time).
  * False with *why. */

@@ -157,8 +157,8 @@ void pool_add(RecPool *pool, RecResult r, const uint8_t *d);
 const PoolPlan *pool_pick(const RecPool *pool, int64_t budget);
 
 /* ---- the solvers; each adds what it finds to the pool ---- */
-/* Whether the layered programme applies; when it does not, it adds nothing. */
-bool rec_layered(RecModel *m, RecSim *s, RecPool *pool);
+/* For stacks of three layers or more; adds nothing to the pool for other graphs. */
+void rec_layered(RecModel *m, RecSim *s, RecPool *pool);
 /* Knapsack by time per byte at many ratios, and the whole of each layer dropped. */
 void rec_baselines(RecModel *m, RecSim *s, RecPool *pool);
 /* Lowers the smallest peak. */

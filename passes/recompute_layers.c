@@ -10,8 +10,12 @@
  * front are by rising Q and falling time. */
 #include "recompute_options.h"
 
+#include <string.h>
+
 enum {
-  BUCKETS = 2048,        /* of Q; each keeps its lowest and its fastest point */
+  MOST_BUCKETS = 2048, /* of Q; each keeps its lowest and its fastest point */
+  FEWEST_BUCKETS = 1024,
+  FINE_LAYERS = 40,      /* deeper stacks get fewer buckets */
   UNROLL_STEPS = 1200000 /* for simulating the plans of the final front */
 };
 
@@ -30,29 +34,43 @@ typedef struct {
   bool used;
 } Bucket;
 
+typedef struct {
+  const Layers *ls;
+  Front *front; /* one a layer, and one for the end */
+  Bucket *bucket;
+  int nbucket;
+  int64_t lo; /* Q of the layer in work: from lo to hi, buckets of 2^shift */
+  int64_t hi;
+  int shift;
+} Programme;
+
 static int64_t point_q(const Layers *ls, const Segment *g, const Option *o, const Point *after) {
-  int64_t q = g->layer + g->count == ls->m->nlayer ? INT64_MIN : o->saved + after->q;
+  int64_t q = g->layer + g->count == ls->m->nlayer ? NO_BYTES : o->saved + after->q;
   return q > o->work ? q : o->work;
 }
 
-/* Lowest Q, and the Q of the fastest point: nothing above it is of use. */
-static void q_range(const Layers *ls, const Front *front, int layer, int64_t *lo, int64_t *hi) {
+/* Sets the range of Q: from the lowest to that of the fastest point; nothing above it is of use. */
+static void find_range(Programme *p, int layer) {
+  const Layers *ls = p->ls;
   int64_t best_ns = INT64_MAX;
-  *lo = INT64_MAX;
+  p->lo = INT64_MAX;
+  p->hi = INT64_MIN;
   for (int count = 1; count <= MAX_SEGMENT && layer + count <= ls->m->nlayer; count++) {
     const Segment *g = &ls->seg[count][layer];
-    const Front *after = &front[layer + count];
+    const Front *after = &p->front[layer + count];
     for (int i = 0; i < g->options->n; i++) {
       const Option *o = &g->options->at[i];
       const Point *fast = &after->at[after->n - 1];
-      int64_t q = point_q(ls, g, o, &after->at[0]);
-      if (q < *lo) *lo = q;
-      q = point_q(ls, g, o, fast);
-      if (o->ns + fast->ns > best_ns || (o->ns + fast->ns == best_ns && q > *hi)) continue;
-      best_ns = o->ns + fast->ns;
-      *hi = q;
+      int64_t low = point_q(ls, g, o, &after->at[0]), high = point_q(ls, g, o, fast);
+      int64_t ns = o->ns + fast->ns;
+      if (low < p->lo) p->lo = low;
+      if (ns > best_ns || (ns == best_ns && high > p->hi)) continue;
+      best_ns = ns;
+      p->hi = high;
     }
   }
+  p->shift = 0;
+  while ((p->hi - p->lo) >> p->shift >= p->nbucket) p->shift++;
 }
 
 static void bucket_add(Bucket *b, Point p) {
@@ -65,72 +83,79 @@ static void bucket_add(Bucket *b, Point p) {
 }
 
 /* Puts one option before each point of the front after it. */
-static void extend(const Layers *ls, const Segment *g, int option, const Front *after,
-                   Bucket *bucket, int64_t lo, double scale) {
+static void extend(Programme *p, const Segment *g, int option) {
   const Option *o = &g->options->at[option];
+  const Front *after = &p->front[g->layer + g->count];
   int j = 0;
   /* Of the points that the option's own work covers, the last is the fastest. */
-  while (j + 1 < after->n && point_q(ls, g, o, &after->at[j + 1]) <= o->work) j++;
+  while (j + 1 < after->n && point_q(p->ls, g, o, &after->at[j + 1]) <= o->work) j++;
   for (; j < after->n; j++) {
-    int64_t q = point_q(ls, g, o, &after->at[j]);
-    int b = (int)((double)(q - lo) * scale);
-    if (b >= BUCKETS) continue; /* slower than the fastest point and higher */
-    bucket_add(&bucket[b], (Point){q, o->ns + after->at[j].ns, g->count, option, j});
+    int64_t q = point_q(p->ls, g, o, &after->at[j]);
+    if (q > p->hi) return;
+    Point point = {q, o->ns + after->at[j].ns, g->count, option, j};
+    bucket_add(&p->bucket[(q - p->lo) >> p->shift], point);
   }
 }
 
-static void solve_layer(const Layers *ls, Front *front, int layer, Bucket *bucket) {
-  int64_t lo, hi = 0;
-  q_range(ls, front, layer, &lo, &hi);
-  double scale = BUCKETS / ((double)(hi - lo) + 1.0 + (double)(hi - lo) * 1e-9);
-  for (int b = 0; b < BUCKETS; b++) bucket[b].used = false;
+static void solve_layer(Programme *p, int layer) {
+  const Layers *ls = p->ls;
+  find_range(p, layer);
+  for (int b = 0; b < p->nbucket; b++) p->bucket[b].used = false;
   for (int count = 1; count <= MAX_SEGMENT && layer + count <= ls->m->nlayer; count++) {
     const Segment *g = &ls->seg[count][layer];
-    for (int i = 0; i < g->options->n; i++)
-      extend(ls, g, i, &front[layer + count], bucket, lo, scale);
+    for (int i = 0; i < g->options->n; i++) extend(p, g, i);
   }
-  Front *f = &front[layer];
-  f->at = arena_array(ls->arena, Point, 2 * BUCKETS);
+  Front *f = &p->front[layer];
+  f->at = arena_array(ls->arena, Point, 2 * p->nbucket);
   int64_t best = INT64_MAX;
-  for (int b = 0; b < BUCKETS; b++) {
-    if (!bucket[b].used) continue;
-    const Point *p[2] = {&bucket[b].low, &bucket[b].fast};
+  for (int b = 0; b < p->nbucket; b++) {
+    if (!p->bucket[b].used) continue;
+    const Point *kept[2] = {&p->bucket[b].low, &p->bucket[b].fast};
     for (int i = 0; i < 2; i++) {
-      if (p[i]->ns >= best) continue;
-      best = p[i]->ns;
-      f->at[f->n++] = *p[i];
+      if (kept[i]->ns >= best) continue;
+      best = kept[i]->ns;
+      f->at[f->n++] = *kept[i];
     }
   }
 }
 
-static void unroll(const Layers *ls, const Front *front, int point, uint8_t *d) {
+static void unroll(const Programme *p, int point, uint8_t *d) {
+  const Layers *ls = p->ls;
   for (int l = 0; l < ls->m->nlayer;) {
-    const Point *p = &front[l].at[point];
-    const Segment *g = &ls->seg[p->count][l];
-    segment_apply(ls, g, g->options->at[p->option].choice, d);
-    point = p->next;
-    l += p->count;
+    const Point *at = &p->front[l].at[point];
+    const Segment *g = &ls->seg[at->count][l];
+    segment_apply(ls, g, g->options->at[at->option].choice, d);
+    point = at->next;
+    l += at->count;
   }
 }
 
-bool rec_layered(RecModel *m, RecSim *s, RecPool *pool) {
-  Layers ls;
-  Arena *a = m->arena;
-  if (!layers_init(&ls, m, s, a)) return false;
-  for (int count = 1; count <= MAX_SEGMENT; count++)
-    for (int l = 0; l + count <= m->nlayer; l++) layers_segment(&ls, l, count);
-  Front *front = arena_array(a, Front, m->nlayer + 1);
-  Bucket *bucket = arena_array(a, Bucket, BUCKETS);
-  front[m->nlayer] = (Front){arena_new_of(a, Point), 1};
-  for (int l = m->nlayer - 1; l >= 0; l--) solve_layer(&ls, front, l, bucket);
-  int n = front[0].n, most = UNROLL_STEPS / m->nop + 32;
+/* Simulates the points of the first front, or an even selection of them when there are too many. */
+static void unroll_front(const Programme *p, RecSim *s, RecPool *pool) {
+  const RecModel *m = p->ls->m;
+  int n = p->front[0].n, most = UNROLL_STEPS / m->nop + 32;
+  uint8_t *d = decision_new(m, m->arena);
   for (int i = 0; i < n; i++) {
-    if (n > most && i > 0 && i < n - 1 && (int64_t)i * most / n == (int64_t)(i - 1) * most / n)
-      continue;
-    uint8_t *d = ls.d;
-    __builtin_memset(d, 0, decision_size(m));
-    unroll(&ls, front, i, d);
+    bool same = i > 0 && (int64_t)i * most / n == (int64_t)(i - 1) * most / n;
+    if (same && i < n - 1) continue;
+    memset(d, 0, decision_size(m));
+    unroll(p, i, d);
     pool_add(pool, sim_run(s, d, NULL), d);
   }
-  return true;
+}
+
+void rec_layered(RecModel *m, RecSim *s, RecPool *pool) {
+  Layers ls;
+  Arena *a = m->arena;
+  if (!layers_init(&ls, m, s, a)) return;
+  for (int count = 1; count <= MAX_SEGMENT; count++)
+    for (int l = 0; l + count <= m->nlayer; l++) layers_segment(&ls, l, count);
+  Programme p = {.ls = &ls, .front = arena_array(a, Front, m->nlayer + 1)};
+  p.nbucket = MOST_BUCKETS;
+  if (m->nlayer > FINE_LAYERS) p.nbucket = MOST_BUCKETS * FINE_LAYERS / m->nlayer;
+  if (p.nbucket < FEWEST_BUCKETS) p.nbucket = FEWEST_BUCKETS;
+  p.bucket = arena_array(a, Bucket, p.nbucket);
+  p.front[m->nlayer] = (Front){arena_new_of(a, Point), 1};
+  for (int l = m->nlayer - 1; l >= 0; l--) solve_layer(&p, l);
+  unroll_front(&p, s, pool);
 }

@@ -113,7 +113,7 @@ static bool evaluate(Trial *t, Option *o) {
   if (t->ns == REC_INFEASIBLE) return false;
   int64_t after = g->nfwd ? ls->wafter[g->nfwd - 1] : 0;
   *o = (Option){.saved = t->base_saved - t->base_after + after,
-                .work = INT64_MIN,
+                .work = NO_BYTES,
                 .ns = t->ns - t->base_ns,
                 .choice = t->x};
   for (int i = 0; i < g->window.n; i++) {
@@ -404,7 +404,7 @@ static void solve(Layers *ls, Segment *g) {
   Trial t = {.ls = ls, .g = g};
   g->options = arena_new_of(ls->arena, Options);
   if (!g->window.n) {
-    options_add(ls->arena, g->options, (Option){.work = INT64_MIN, .choice = ls->d}, 0);
+    options_add(ls->arena, g->options, (Option){.work = NO_BYTES, .choice = ls->d}, 0);
     return;
   }
   g->outside = arena_array(ls->arena, int64_t, g->window.n);
