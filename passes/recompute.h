@@ -38,8 +38,8 @@ typedef struct {
   void *state; /* the decision vector, for recompute_trace */
 } RecPlan;
 
-/* Plans no other plan dominates, by falling peak and rising time; at[0] drops nothing. Depends on
- * the problem and effort only, never on a budget: a budget selects. */
+/* Plans no other plan dominates, by falling peak and rising time; at[0] takes no more time than
+ * dropping nothing. Depends on the problem and effort only, never on a budget: a budget selects. */
 typedef struct {
   RecPlan *at;
   int n;
@@ -47,8 +47,8 @@ typedef struct {
 } RecFront;
 
 typedef struct {
-  double effort;  /* 1 = about half a second on GPT-2 124M; 0 = layered programme only */
-  bool free_only; /* tests */
+  /* 1 = about half a second on GPT-2 124M; 0 = layered programme, baselines and floor only */
+  double effort;
 } RecOptions;
 
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt);
