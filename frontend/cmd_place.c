@@ -1,7 +1,9 @@
-/* cmd_place.c - `mtc place F.csv [--capacity N] [-o OUT.csv]`: offsets for buffers given as intervals.
+/* cmd_place.c - `mtc place F.csv [--capacity N] [-o OUT.csv]`: offsets for buffers given as
+ * intervals.
  *
- * Reads minimalloc's format: a header with id, lower, upper, size, then one buffer a line, live in [lower, upper).
- * Writes the same with an offset. Exits with 3 when the buffers do not fit, and says whether that is proven. */
+ * Reads minimalloc's format: a header with id, lower, upper, size, then one buffer a line, live in
+ * [lower, upper). Writes the same with an offset. Exits with 3 when the buffers do not fit, and
+ * says whether that is proven. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -72,7 +74,8 @@ static bool read_row(Cli *c, char *line, const Columns *columns, Placement *p) {
   return true;
 }
 
-/* EXIT_OK, or an exit code with the error printed. A last line that was cut off is left out, with a warning. */
+/* EXIT_OK, or an exit code with the error printed. A last line that was cut off is left out, with a
+ * warning. */
 static int read_buffers(Cli *c, const char *path, Placement *p) {
   size_t size;
   char *text = read_file(c->arena, path, &size);
@@ -85,10 +88,12 @@ static int read_buffers(Cli *c, const char *path, Placement *p) {
     if (line[strspn(line, " \t\r")] == '\0') continue;
     if (line_number == 1) {
       if (!read_header(line, &columns))
-        return cli_fail(c, EXIT_IO, "%s:1: the header does not name id, lower, upper and size", path);
+        return cli_fail(c, EXIT_IO, "%s:1: the header does not name id, lower, upper and size",
+                        path);
     } else if (!read_row(c, line, &columns, p)) {
       if (rest || whole)
-        return cli_fail(c, EXIT_IO, "%s:%d: not a buffer: id, lower <= upper, size >= 0", path, line_number);
+        return cli_fail(c, EXIT_IO, "%s:%d: not a buffer: id, lower <= upper, size >= 0", path,
+                        line_number);
       cli_warn(c, "%s:%d: the last line is cut off and left out", path, line_number);
     }
   }
@@ -107,14 +112,15 @@ static int write_placement(Cli *c, const char *path, const Placement *p) {
   str_add(&s, "id,lower,upper,size,offset\n");
   for (int i = 0; i < p->buf.n; i++) {
     const PlaceBuf *b = &p->buf.at[i];
-    str_addf(&s, "%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", p->id.at[i], b->lower, b->upper,
-             b->size, p->offset[i]);
+    str_addf(&s, "%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", p->id.at[i], b->lower,
+             b->upper, b->size, p->offset[i]);
   }
   if (!strcmp(path, "-")) {
     fwrite(s.text, 1, s.len, stdout);
     return EXIT_OK;
   }
-  if (path_exists(path) && !c->flag.force) return cli_usage(c, "`%s` exists; --force overwrites it", path);
+  if (path_exists(path) && !c->flag.force)
+    return cli_usage(c, "`%s` exists; --force overwrites it", path);
   if (write_file_atomic(path, s.text, s.len)) return EXIT_OK;
   return cli_fail(c, EXIT_IO, "cannot write `%s`: %s", path, strerror(errno));
 }
@@ -141,14 +147,19 @@ static void print_json(const Placement *p, int64_t capacity, bool fits, bool pro
 static int does_not_fit(Cli *c, const char *path, const Placement *p, int64_t capacity) {
   const char *wanted = format_count(c->arena, capacity);
   if (p->info.bound > capacity)
-    return cli_fail(c, EXIT_INFEASIBLE, "%s does not fit in %s bytes: %s bytes are live at one time (proven)", path,
+    return cli_fail(c, EXIT_INFEASIBLE,
+                    "%s does not fit in %s bytes: %s bytes are live at one time (proven)", path,
                     wanted, format_count(c->arena, p->info.bound));
   if (p->info.refuted)
-    return cli_fail(c, EXIT_INFEASIBLE,
-                    "%s does not fit in %s bytes: no placement exists (proven by exhaustive search)", path, wanted);
+    return cli_fail(
+        c, EXIT_INFEASIBLE,
+        "%s does not fit in %s bytes: no placement exists (proven by exhaustive search)", path,
+        wanted);
   return cli_fail(c, EXIT_INFEASIBLE,
-                  "found no placement of %s in %s bytes: the best takes %s (not proven; at least %s are needed)", path,
-                  wanted, format_count(c->arena, p->info.height), format_count(c->arena, p->info.bound));
+                  "found no placement of %s in %s bytes: the best takes %s (not proven; at least "
+                  "%s are needed)",
+                  path, wanted, format_count(c->arena, p->info.height),
+                  format_count(c->arena, p->info.bound));
 }
 
 static void print_text(Cli *c, const char *path, const Placement *p) {
@@ -169,7 +180,8 @@ int cmd_place(Cli *c) {
   const char *path = c->args.at[0];
   Placement p = {0};
   int64_t capacity = cli_bytes(&c->flag.capacity, 0);
-  if (c->flag.capacity.text && capacity < 0) return cli_usage(c, "--capacity takes bytes, not a share");
+  if (c->flag.capacity.text && capacity < 0)
+    return cli_usage(c, "--capacity takes bytes, not a share");
   int code = read_buffers(c, path, &p);
   if (code != EXIT_OK) return code;
   p.offset = arena_array(c->arena, int64_t, p.buf.n + 1);

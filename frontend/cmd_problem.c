@@ -1,7 +1,9 @@
-/* cmd_problem.c - `mtc plan --problem F.jsonl [--budget SIZE]`: recompute for a graph that is not ours (docs/problem.md).
+/* cmd_problem.c - `mtc plan --problem F.jsonl [--budget SIZE]`: recompute for a graph that is not
+ * ours (docs/problem.md).
  *
- * Without a budget it prints the front: how much time each peak costs. With one it answers which outputs to drop and which ops
- * to run again, with the exact peak and the added time; exits with 3 when it finds no plan. */
+ * Without a budget it prints the front: how much time each peak costs. With one it answers which
+ * outputs to drop and which ops to run again, with the exact peak and the added time; exits with 3
+ * when it finds no plan. */
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
@@ -90,9 +92,9 @@ static void print_plan(Cli *c, const Answer *a) {
   int ndropped = 0, nagain = 0;
   for (int v = 0; v < p->nval; v++) ndropped += a->dropped[v];
   for (int k = 0; k < p->nop; k++) nagain += a->times[k];
-  printf("peak          %s of %s (%.1f %% of %s without recompute)\n", format_bytes(c->arena, a->plan->peak),
-         format_bytes(c->arena, a->budget), percent(a->plan->peak, base->peak),
-         format_bytes(c->arena, base->peak));
+  printf("peak          %s of %s (%.1f %% of %s without recompute)\n",
+         format_bytes(c->arena, a->plan->peak), format_bytes(c->arena, a->budget),
+         percent(a->plan->peak, base->peak), format_bytes(c->arena, base->peak));
   printf("added time    %.3f %% (%s ns of %s)\n", percent(a->plan->ns - base->ns, base->ns),
          format_count(c->arena, a->plan->ns - base->ns), format_count(c->arena, base->ns));
   printf("dropped       %d values\n", ndropped);
@@ -120,8 +122,10 @@ static void add_plan(json_t *o, const Answer *a) {
     if (a->dropped[v]) json_array_append_new(dropped, json_integer(a->file->id[v]));
   for (int k = 0; k < p->nop; k++)
     if (a->times[k])
-      json_array_append_new(again, json_pack("{s:i, s:s, s:i}", "op", k, "name", p->op[k].name, "times", a->times[k]));
-  for (int t = 0; t < a->plan->ntrace; t++) json_array_append_new(order, json_integer(a->plan->trace[t]));
+      json_array_append_new(again, json_pack("{s:i, s:s, s:i}", "op", k, "name", p->op[k].name,
+                                             "times", a->times[k]));
+  for (int t = 0; t < a->plan->ntrace; t++)
+    json_array_append_new(order, json_integer(a->plan->trace[t]));
   json_object_set_new(o, "peak_bytes", json_integer(a->plan->peak));
   json_object_set_new(o, "ns", json_integer(a->plan->ns));
   json_object_set_new(o, "added_ns", json_integer(a->plan->ns - a->front.at[0].ns));
@@ -133,8 +137,9 @@ static void add_plan(json_t *o, const Answer *a) {
 static void print_json(const Answer *a) {
   json_t *o = json_object(), *front = json_array();
   for (int i = 0; i < a->front.n; i++)
-    json_array_append_new(front, json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)a->front.at[i].peak, "ns",
-                                           (json_int_t)a->front.at[i].ns));
+    json_array_append_new(
+        front, json_pack("{s:I, s:I}", "peak_bytes", (json_int_t)a->front.at[i].peak, "ns",
+                         (json_int_t)a->front.at[i].ns));
   json_object_set_new(o, "schema", json_string("mtc.problem/1"));
   json_object_set_new(o, "ops", json_integer(a->file->problem.nop));
   json_object_set_new(o, "budget_bytes", a->budget < 0 ? json_null() : json_integer(a->budget));
@@ -151,13 +156,16 @@ static void print_json(const Answer *a) {
 }
 
 static int no_plan(Cli *c, const Answer *a) {
-  const char *floor = format_count(c->arena, a->front.floor), *least = format_count(c->arena, a->lower_bound);
+  const char *floor = format_count(c->arena, a->front.floor),
+             *least = format_count(c->arena, a->lower_bound);
   if (a->budget < a->lower_bound)
-    return cli_fail(c, EXIT_INFEASIBLE, "no plan fits %s: one op alone needs %s bytes (proven); the floor found is %s",
+    return cli_fail(c, EXIT_INFEASIBLE,
+                    "no plan fits %s: one op alone needs %s bytes (proven); the floor found is %s",
                     c->flag.budget.text, least, floor);
-  return cli_fail(c, EXIT_INFEASIBLE,
-                  "found no plan within %s: the floor found is %s bytes (not proven; at least %s are needed)",
-                  c->flag.budget.text, floor, least);
+  return cli_fail(
+      c, EXIT_INFEASIBLE,
+      "found no plan within %s: the floor found is %s bytes (not proven; at least %s are needed)",
+      c->flag.budget.text, floor, least);
 }
 
 int cmd_problem(Cli *c) {
