@@ -1,8 +1,8 @@
 /* chunk.c - the loss head in chunks of tokens (see chunk.h).
  *
- * Input: a forward graph whose first result is the loss. The region is what depends on the last contraction; each of
- * its values has the tokens as its leading axes. It ends where tokens are summed over. Output: the region once per
- * chunk on a single axis of rows, the sums added. */
+ * Input: a forward graph whose first result is the loss. The region is what depends on the last
+ * contraction; each of its values has the tokens as its leading axes. It ends where tokens are
+ * summed over. Output: the region once per chunk on a single axis of rows, the sums added. */
 #include "chunk.h"
 
 #include <string.h>
@@ -13,10 +13,10 @@ enum { MAX_CHUNKS = 512 };
 
 typedef struct {
   const Graph *g;
-  NodeId head;    /* the contraction; -1 none */
-  int64_t rows;   /* tokens */
-  int *lead;      /* per value of the region: how many leading axes are tokens; 0 = not in it */
-  bool *exit;     /* per node: sums a value of the region over all tokens */
+  NodeId head;  /* the contraction; -1 none */
+  int64_t rows; /* tokens */
+  int *lead;    /* per value of the region: how many leading axes are tokens; 0 = not in it */
+  bool *exit;   /* per node: sums a value of the region over all tokens */
 } Region;
 
 /* ---- finding the region ---- */
@@ -27,7 +27,8 @@ static int64_t product(const Shape *s, int n) {
   return p;
 }
 
-/* x[tokens.., inner..] with w, tokens leading, more numbers out than in: else chunks gain nothing. */
+/* x[tokens.., inner..] with w, tokens leading, more numbers out than in: else chunks gain nothing.
+ */
 static bool is_head(const Graph *g, const Node *n) {
   const int64_t *con;
   int ncon = node_list(n, "con_a", &con), rank = val(g, n->in[0])->shape.rank;
@@ -39,7 +40,8 @@ static bool is_head(const Graph *g, const Node *n) {
   return shape_count(&val(g, n->out)->shape) > shape_count(&val(g, n->in[0])->shape);
 }
 
-/* Leading token axes of the result of n, given that of its operands in the region. 0: n cannot be cut. */
+/* Leading token axes of the result of n, given that of its operands in the region. 0: n cannot be
+ * cut. */
 static int lead_after(const Region *r, const Node *n, int lead) {
   const Graph *g = r->g;
   const Shape *from = &val(g, n->in[0])->shape, *to = &val(g, n->out)->shape;
@@ -72,7 +74,8 @@ static int lead_after(const Region *r, const Node *n, int lead) {
       for (int k = 0; k < lead; k++)
         if (list[k] || more[k]) return 0;
       return lead;
-    case OP_CONCAT: return n->ints[0] >= lead ? lead : 0;
+    case OP_CONCAT:
+      return n->ints[0] >= lead ? lead : 0;
     case OP_SUM:
     case OP_AMAX:
     case OP_ARGMAX:
@@ -81,8 +84,10 @@ static int lead_after(const Region *r, const Node *n, int lead) {
         if (list[k] < lead) return 0;
       return lead;
     case OP_GATHER:
-    case OP_RANDOM: return 0;
-    default: return op_kind(n->op) == ELEM ? lead : 0;
+    case OP_RANDOM:
+      return 0;
+    default:
+      return op_kind(n->op) == ELEM ? lead : 0;
   }
 }
 
@@ -181,7 +186,8 @@ static ValueId sliced(Chunker *c, ValueId v, int lead) {
   const Shape *s = &val(c->r.from, v)->shape;
   if (c->flat[v] < 0) {
     work_at(c, node_of(c->r.from, v), 0);
-    c->flat[v] = lead == 1 ? c->r.map[v] : g_reshape(to, c->r.map[v], with_rows(s, lead, c->region.rows));
+    c->flat[v] =
+        lead == 1 ? c->r.map[v] : g_reshape(to, c->r.map[v], with_rows(s, lead, c->region.rows));
   }
   work_at(c, node_of(c->r.from, v), c->chunk);
   return g_slice(to, c->flat[v], 0, c->start, c->stop);
@@ -190,7 +196,8 @@ static ValueId sliced(Chunker *c, ValueId v, int lead) {
 static ValueId chunk_of(Chunker *c, ValueId v, int lead);
 
 /* Clones n with operands of the chunk and changed attributes. */
-static ValueId rebuilt(Chunker *c, const Node *n, int nin, const ValueId *in, int nints, const int64_t *ints) {
+static ValueId rebuilt(Chunker *c, const Node *n, int nin, const ValueId *in, int nints,
+                       const int64_t *ints) {
   work_at(c, n, c->chunk);
   Proto p = proto_of(n, in);
   p.nin = nin;
@@ -212,7 +219,8 @@ static int put_axes(int64_t *ints, int at, const int64_t *list, int rank, int le
   return put(ints, at, rank - lead + 1, items, 0);
 }
 
-/* Axes of a broadcast whose operand holds the tokens (they map to the rows axis) or none of them. */
+/* Axes of a broadcast whose operand holds the tokens (they map to the rows axis) or none of them.
+ */
 static ValueId chunk_broadcast(Chunker *c, const Node *n, int lead, int nmapped) {
   const int64_t *axes;
   int len = node_list(n, "axes", &axes), at = 0;
@@ -227,7 +235,8 @@ static ValueId chunk_broadcast(Chunker *c, const Node *n, int lead, int nmapped)
   return rebuilt(c, n, 1, &x, at, ints);
 }
 
-/* How many of the token axes a broadcast's operand holds: all of them in place, none, or -1 for some. */
+/* How many of the token axes a broadcast's operand holds: all of them in place, none, or -1 for
+ * some. */
 static int mapped_tokens(const Node *n, int lead) {
   const int64_t *axes;
   int len = node_list(n, "axes", &axes), count = 0;
@@ -264,7 +273,9 @@ static ValueId chunk_node(Chunker *c, const Node *n, int lead) {
       at = put_axes(ints, at, list, rank, lead, 0);
       at = put_axes(ints, at, more, rank, lead, n->op == OP_SLICE ? rows : 0);
       break;
-    case OP_CONCAT: ints[at++] = n->ints[0] - lead + 1; break;
+    case OP_CONCAT:
+      ints[at++] = n->ints[0] - lead + 1;
+      break;
     case OP_SUM:
     case OP_AMAX:
     case OP_ARGMAX:
@@ -330,8 +341,9 @@ static void begin_chunk(Chunker *c, int chunk) {
   for (int v = 0; v < c->r.from->values.n; v++) c->made[v] = -1;
 }
 
-/* The sums that leave the region, each as the sum of its chunks. The last chunk comes first: backward, and with it the
- * accumulation of weight gradients, then goes from the first chunk to the last, in the order of execution. */
+/* The sums that leave the region, each as the sum of its chunks. The last chunk comes first:
+ * backward, and with it the accumulation of weight gradients, then goes from the first chunk to the
+ * last, in the order of execution. */
 static void build_chunks(Chunker *c) {
   const Graph *g = c->r.from;
   for (int chunk = c->chunks; chunk >= 1; chunk--) {

@@ -1,8 +1,10 @@
-/* chunk.h - splits the loss head along tokens, so that the logits of one chunk only are alive at a time.
+/* chunk.h - splits the loss head along tokens, so that the logits of one chunk only are alive at a
+ * time.
  *
- * The head is found by structure: the last contraction that the loss depends on through row-wise values alone, up to
- * sums over all tokens. Its rows (tokens) are cut into chunks: slice -> dot -> .. -> partial sum; partial sums are
- * added. Nodes of chunk i carry Node.chunk = i, and so do their gradients. */
+ * The head is found by structure: the last contraction that the loss depends on through row-wise
+ * values alone, up to sums over all tokens. Its rows (tokens) are cut into chunks: slice -> dot ->
+ * .. -> partial sum; partial sums are added. Nodes of chunk i carry Node.chunk = i, and so do their
+ * gradients. */
 #ifndef MTC_CHUNK_H
 #define MTC_CHUNK_H
 #include "../ir/graph.h"

@@ -1,5 +1,6 @@
-/* fuse.c - from a graph to clusters: legal graph, groups, equal nodes of a group made once, inputs and outputs, names,
- * order. Input: a verified graph, which is replaced by the legal one. Output: what plan.h says of Clusters. */
+/* fuse.c - from a graph to clusters: legal graph, groups, equal nodes of a group made once, inputs
+ * and outputs, names, order. Input: a verified graph, which is replaced by the legal one. Output:
+ * what plan.h says of Clusters. */
 #include "fuse.h"
 
 #include <string.h>
@@ -11,14 +12,16 @@
 /* ---- equal nodes of one group ---- */
 
 static uint64_t hash_node(const Node *n, const ValueId *in, int group) {
-  uint64_t h = hash_bytes(in, sizeof *in * (size_t)n->nin, (uint64_t)group * OP_COUNT + (uint64_t)n->op);
+  uint64_t h =
+      hash_bytes(in, sizeof *in * (size_t)n->nin, (uint64_t)group * OP_COUNT + (uint64_t)n->op);
   h = hash_bytes(n->ints, sizeof *n->ints * (size_t)n->nints, h);
   return hash_bytes(n->num, sizeof n->num, h);
 }
 
 static bool same_node(const Node *a, const Node *b, const ValueId *in) {
-  return a->op == b->op && a->nin == b->nin && a->nints == b->nints && a->nout == b->nout && a->sym == b->sym &&
-         !memcmp(a->num, b->num, sizeof a->num) && (!a->nin || !memcmp(a->in, in, sizeof *in * (size_t)a->nin)) &&
+  return a->op == b->op && a->nin == b->nin && a->nints == b->nints && a->nout == b->nout &&
+         a->sym == b->sym && !memcmp(a->num, b->num, sizeof a->num) &&
+         (!a->nin || !memcmp(a->in, in, sizeof *in * (size_t)a->nin)) &&
          (!a->nints || !memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->nints));
 }
 
@@ -33,7 +36,8 @@ static Graph *once_per_group(const Graph *g, Groups *q, Arena *a) {
   to.axes = arena_array(a, AxisMap, g->nodes.n + 1);
   for (NodeId n = 0; n < g->nodes.n; n++) {
     const Node *x = node_at(g, n);
-    bool pure = q->of[n] >= 0 && op_kind(x->op) != EFFECT && op_kind(x->op) != CALL && x->op != OP_HOLD;
+    bool pure =
+        q->of[n] >= 0 && op_kind(x->op) != EFFECT && op_kind(x->op) != CALL && x->op != OP_HOLD;
     uint64_t at = 0;
     if (pure) {
       ValueId in[4];
@@ -120,12 +124,15 @@ static bool says_little(const Node *n) {
     case OP_BROADCAST:
     case OP_CAST:
     case OP_HOLD:
-    case OP_ASSIGN: return true;
-    default: return op_kind(n->op) == VIEW;
+    case OP_ASSIGN:
+      return true;
+    default:
+      return op_kind(n->op) == VIEW;
   }
 }
 
-/* The composition instance with most nodes speaks for a loop; without one, its last operation does. */
+/* The composition instance with most nodes speaks for a loop; without one, its last operation does.
+ */
 static const Node *speaker(const Graph *g, const Cluster *c) {
   const Node *best = NULL;
   int most = 0;
@@ -151,6 +158,7 @@ static const char *name_of(const Emit *e, const Cluster *c) {
   if (c->kind == CL_SCATTER) what = "dw";
   if (c->kind == CL_ATTENTION || c->kind == CL_ATTENTION_BWD) what = "attention";
   if (c->phase == PH_BACKWARD && c->kind != CL_GEMM && c->kind != CL_SCATTER) side = ".bwd";
+  if (!*n->path && !*what) what = op_name(n->op);
   const char *dot = *n->path && *what ? "." : "";
   if (c->chunk) return intern_printf("%s%s%s%s#%d", n->path, dot, what, side, c->chunk);
   return intern_printf("%s%s%s%s", n->path, dot, what, side);

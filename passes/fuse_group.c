@@ -1,13 +1,14 @@
-/* fuse_group.c - which nodes run in one kernel: greedy merging of producers and consumers in graph order.
+/* fuse_group.c - which nodes run in one kernel: greedy merging of producers and consumers in graph
+ * order.
  *
- * Input: a legal graph (fuse_legal.c). Output: groups; each is a loop nest over one space, or a kernel call with the
- * ADD and ASSIGN that it absorbs. A merge is made whenever it is legal, since it saves the bytes between the two:
- *   space      one of the two spaces holds the other, axes matched through the value between them
- *   levels     what reduces agrees on which axes are rows; sums over all rows are terminal
- *   storage    nobody inside reads from storage what is computed inside
- *   order      no path from one to the other through a third
- *   phases     backward does not run with forward that recompute may want apart; a chunk stays by itself
- *   variables  an ASSIGN runs with readers of the old value only where they read the same element */
+ * Input: a legal graph (fuse_legal.c). Output: groups; each is a loop nest over one space, or a
+ * kernel call with the ADD and ASSIGN that it absorbs. A merge is made whenever it is legal, since
+ * it saves the bytes between the two: space      one of the two spaces holds the other, axes
+ * matched through the value between them levels     what reduces agrees on which axes are rows;
+ * sums over all rows are terminal storage    nobody inside reads from storage what is computed
+ * inside order      no path from one to the other through a third phases     backward does not run
+ * with forward that recompute may want apart; a chunk stays by itself variables  an ASSIGN runs
+ * with readers of the old value only where they read the same element */
 #include <string.h>
 
 #include "fuse.h"
@@ -17,13 +18,13 @@
 enum { MAX_INPUTS = 200, MAX_EMBEDDED = 16, MAX_VISITS = 4000, MAX_DISTANCE = 128 };
 
 typedef struct {
-  int parent;             /* union-find; itself for a root */
+  int parent; /* union-find; itself for a root */
   bool loop;
   Shape space;
-  int outer;              /* -1: nothing reduces yet */
-  NodeId head, tail;      /* members, in no order */
-  int size, inputs;       /* inputs: operands from outside, with repeats */
-  NodeId late;            /* at least the largest node of it and of all that it waits for */
+  int outer;         /* -1: nothing reduces yet */
+  NodeId head, tail; /* members, in no order */
+  int size, inputs;  /* inputs: operands from outside, with repeats */
+  NodeId late;       /* at least the largest node of it and of all that it waits for */
   int chunk;
   bool forward, backward; /* holds far forward nodes, backward nodes */
   bool assigns;
@@ -34,10 +35,10 @@ typedef struct {
   const Graph *g;
   const Layout *l;
   Arena *arena;
-  Nest *group;     /* per node */
-  NodeId *next;     /* per node: next member */
+  Nest *group;  /* per node */
+  NodeId *next; /* per node: next member */
   AxisMap *axes;
-  bool *terminal;   /* per node: a sum over all rows */
+  bool *terminal; /* per node: a sum over all rows */
   bool *tail;
   NodeId **after;
   int *nafter;
@@ -46,7 +47,7 @@ typedef struct {
   Uses uses;
   int stamp;
   NodeId *stack;
-  int now;          /* node at work */
+  int now; /* node at work */
 } Fuse;
 
 static int root(Fuse *f, NodeId n) {
@@ -57,8 +58,8 @@ static int root(Fuse *f, NodeId n) {
 /* ---- variables ---- */
 
 /* Adds the readers of v, through views and concats that are not computed, to list. */
-static void add_readers(const Graph *g, const Layout *l, const Uses *u, ValueId v, NodeId before, NodeId *list,
-                        int *n, int max) {
+static void add_readers(const Graph *g, const Layout *l, const Uses *u, ValueId v, NodeId before,
+                        NodeId *list, int *n, int max) {
   for (int i = u->first[v]; i < u->first[v + 1]; i++) {
     NodeId r = u->user[i];
     const Node *x = node_at(g, r);
@@ -70,12 +71,14 @@ static void add_readers(const Graph *g, const Layout *l, const Uses *u, ValueId 
   }
 }
 
-void fuse_var_order(const Graph *g, const Layout *l, Arena *a, NodeId ***after_out, int **nafter_out) {
+void fuse_var_order(const Graph *g, const Layout *l, Arena *a, NodeId ***after_out,
+                    int **nafter_out) {
   NodeId **after = arena_array(a, NodeId *, g->nodes.n + 1);
   int *nafter = arena_array(a, int, g->nodes.n + 1);
   NodeId *before = graph_assign_before(g, a);
-  NodeId *read = arena_array(a, NodeId, g->vars->all.n + 1); /* last VAR node since the last assign */
-  NodeId *older = arena_array(a, NodeId, g->nodes.n + 1);    /* VAR node before of the same value */
+  NodeId *read =
+      arena_array(a, NodeId, g->vars->all.n + 1);         /* last VAR node since the last assign */
+  NodeId *older = arena_array(a, NodeId, g->nodes.n + 1); /* VAR node before of the same value */
   Uses u = graph_uses(g, a);
   enum { MAX_READERS = 4096 };
   NodeId *list = arena_array(a, NodeId, MAX_READERS);
@@ -134,7 +137,8 @@ static NodeId assign_of(const Fuse *f, NodeId n) {
 
 /* ---- paths ---- */
 
-/* Pushes the groups that node n waits for; true when `to` is one of them. What waits for a group is at least as late. */
+/* Pushes the groups that node n waits for; true when `to` is one of them. What waits for a group is
+ * at least as late. */
 static bool push_waits(Fuse *f, NodeId n, int to, int from, int *depth) {
   const Node *x = node_at(f->g, n);
   int total = x->nin + f->nafter[n];
@@ -190,7 +194,8 @@ static void raise_late(Fuse *f, int r, NodeId late) {
       for (int k = 0; k < x->nout; k++)
         for (int i = f->uses.first[x->out + k]; i < f->uses.first[x->out + k + 1]; i++)
           raise_one(f, f->uses.user[i], late, &depth);
-      for (int i = f->first_waiter[n]; i < f->first_waiter[n + 1]; i++) raise_one(f, f->waiter[i], late, &depth);
+      for (int i = f->first_waiter[n]; i < f->first_waiter[n + 1]; i++)
+        raise_one(f, f->waiter[i], late, &depth);
     }
   }
 }
@@ -207,10 +212,11 @@ static bool add_axis(Shape *u, const Shape *s, int k, const char *name) {
   return true;
 }
 
-/* The union of two spaces whose axes ma[k] and mb[k] are the same; to_a and to_b: where their axes are in it. Axes
- * between two common ones are the same when both spaces have as many there, of equal sizes. */
-static bool unite(const Shape *a, const Shape *b, int n, const int8_t *ma, const int8_t *mb, Shape *u, int8_t *to_a,
-                  int8_t *to_b) {
+/* The union of two spaces whose axes ma[k] and mb[k] are the same; to_a and to_b: where their axes
+ * are in it. Axes between two common ones are the same when both spaces have as many there, of
+ * equal sizes. */
+static bool unite(const Shape *a, const Shape *b, int n, const int8_t *ma, const int8_t *mb,
+                  Shape *u, int8_t *to_a, int8_t *to_b) {
   int i = 0, j = 0;
   u->rank = 0;
   for (int k = 0; k <= n; k++) {
@@ -221,7 +227,8 @@ static bool unite(const Shape *a, const Shape *b, int n, const int8_t *ma, const
       if (ni && nj && a->dim[i + c] != b->dim[j + c]) return false;
       if (ni) to_a[i + c] = (int8_t)u->rank;
       if (nj) to_b[j + c] = (int8_t)u->rank;
-      if (!(ni ? add_axis(u, a, i + c, a->axis[i + c]) : add_axis(u, b, j + c, b->axis[j + c]))) return false;
+      if (!(ni ? add_axis(u, a, i + c, a->axis[i + c]) : add_axis(u, b, j + c, b->axis[j + c])))
+        return false;
     }
     if (k == n) break;
     to_a[ei] = to_b[ej] = (int8_t)u->rank;
@@ -275,7 +282,8 @@ static bool spaces_fit(Fuse *f, int a, int b, int n, const int8_t *ma, const int
 
 /* ---- merging ---- */
 
-/* Axes, in the space of n's group, of operand k. False when the operand does not go with the loop. */
+/* Axes, in the space of n's group, of operand k. False when the operand does not go with the loop.
+ */
 static bool operand_axes(const Fuse *f, NodeId id, int k, int8_t *axes) {
   const Node *n = node_at(f->g, id);
   int rank = val(f->g, n->in[k])->shape.rank;
@@ -284,7 +292,8 @@ static bool operand_axes(const Fuse *f, NodeId id, int k, int8_t *axes) {
   if (fuse_needs_storage(f->g, f->l, n, k)) return false;
   if (n->op == OP_BROADCAST) node_list(n, "axes", &list);
   if (op_kind(n->op) == REDUCE) {
-    int naxes = node_list(n, "axes", &list), next = naxes && list[0] == 0 && naxes < rank ? 0 : rank - naxes;
+    int naxes = node_list(n, "axes", &list),
+        next = naxes && list[0] == 0 && naxes < rank ? 0 : rank - naxes;
     for (int i = 0, cut = 0, kept = 0; i < rank; i++) {
       bool gone = cut < naxes && list[cut] == i;
       axes[i] = (int8_t)(gone ? next++ : m->axes[kept++]);
@@ -303,7 +312,8 @@ static AxisMap mapped(const AxisMap *m, const int8_t *to) {
   return r;
 }
 
-/* Edges between the members of two groups; -1 when one of them must come from storage or joins other axes than u. */
+/* Edges between the members of two groups; -1 when one of them must come from storage or joins
+ * other axes than u. */
 static int edges_between(Fuse *f, int a, int b, const Union *u) {
   int edges = 0;
   for (int side = 0; side < 2; side++) {
@@ -323,7 +333,8 @@ static int edges_between(Fuse *f, int a, int b, const Union *u) {
   return edges;
 }
 
-/* Node r reads, element by element and at the same place, the variable that HOLD h is assigned to. */
+/* Node r reads, element by element and at the same place, the variable that HOLD h is assigned to.
+ */
 static bool reads_in_step(Fuse *f, NodeId r, NodeId h, const AxisMap *mr, const AxisMap *mh) {
   const Node *x = node_at(f->g, r);
   int var = (int)node_at(f->g, assign_of(f, h))->ints[0];
@@ -370,7 +381,8 @@ static void merge(Fuse *f, int a, int b, const Union *u, int edges) {
   for (int side = 0; side < 2; side++) {
     const Nest *q = side ? y : x;
     bool same = q->space.rank == u->space.rank;
-    for (NodeId n = q->head; n >= 0 && !same; n = f->next[n]) f->axes[n] = mapped(&f->axes[n], u->to[side]);
+    for (NodeId n = q->head; n >= 0 && !same; n = f->next[n])
+      f->axes[n] = mapped(&f->axes[n], u->to[side]);
   }
   f->next[x->tail] = y->head;
   x->tail = y->tail;
@@ -385,7 +397,8 @@ static void merge(Fuse *f, int a, int b, const Union *u, int edges) {
   if (x->late != y->late) raise_late(f, a, x->late > y->late ? x->late : y->late);
 }
 
-/* Merges the groups of two nodes when that is legal; axes ma[k] and mb[k] of their spaces are the same. */
+/* Merges the groups of two nodes when that is legal; axes ma[k] and mb[k] of their spaces are the
+ * same. */
 static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, const int8_t *mb) {
   int a = root(f, na), b = root(f, nb);
   const Nest *x = &f->group[a], *y = &f->group[b];
@@ -407,8 +420,14 @@ static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, co
 static void start_group(Fuse *f, NodeId id) {
   const Node *n = node_at(f->g, id);
   Nest *q = &f->group[id];
-  *q = (Nest){.parent = id, .outer = -1, .head = id, .tail = id, .size = 1, .inputs = n->nin, .late = id,
-               .chunk = n->chunk};
+  *q = (Nest){.parent = id,
+              .outer = -1,
+              .head = id,
+              .tail = id,
+              .size = 1,
+              .inputs = n->nin,
+              .late = id,
+              .chunk = n->chunk};
   for (int k = 0; k < n->nin + f->nafter[id]; k++) {
     NodeId d = k < n->nin ? val(f->g, n->in[k])->def : f->after[id][k - n->nin];
     NodeId late = f->group[root(f, d)].late;
@@ -450,7 +469,8 @@ static bool waits_for_reader(const Fuse *f, NodeId id) {
 static void join_operands(Fuse *f, NodeId id) {
   const Node *n = node_at(f->g, id);
   bool done[3] = {false};
-  for (int round = 0; round < n->nin && n->nin <= 3; round++) { /* the operand of most bytes first */
+  for (int round = 0; round < n->nin && n->nin <= 3;
+       round++) { /* the operand of most bytes first */
     int best = -1;
     int64_t most = -1;
     for (int k = 0; k < n->nin; k++) {
@@ -539,11 +559,16 @@ static void join_siblings(Fuse *f, ValueId v) {
 
 static ClusterKind kind_of(const Node *n) {
   switch (n->op) {
-    case OP_DOT: return CL_GEMM;
-    case OP_ATTENTION: return CL_ATTENTION;
-    case OP_ATTENTION_BWD: return CL_ATTENTION_BWD;
-    case OP_SCATTER_ADD: return CL_SCATTER;
-    default: return CL_LOOP;
+    case OP_DOT:
+      return CL_GEMM;
+    case OP_ATTENTION:
+      return CL_ATTENTION;
+    case OP_ATTENTION_BWD:
+      return CL_ATTENTION_BWD;
+    case OP_SCATTER_ADD:
+      return CL_SCATTER;
+    default:
+      return CL_LOOP;
   }
 }
 
@@ -563,7 +588,8 @@ static Groups finish(Fuse *f) {
     if (number[at] < 0) {
       number[at] = r.ngroups++;
       int outer = q->outer < 0 ? q->space.rank : q->outer;
-      r.group[number[at]] = (struct FuseGroup){.kind = q->loop ? CL_LOOP : kind_of(x), .space = q->space, .outer = outer};
+      r.group[number[at]] = (struct FuseGroup){
+          .kind = q->loop ? CL_LOOP : kind_of(x), .space = q->space, .outer = outer};
     }
     r.of[n] = number[at];
   }
@@ -571,7 +597,8 @@ static Groups finish(Fuse *f) {
 }
 
 Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
-  Fuse f = {.g = g, .l = l, .arena = a, .uses = graph_uses(g, a), .tail = graph_tail((Graph *)g, a)};
+  Fuse f = {
+      .g = g, .l = l, .arena = a, .uses = graph_uses(g, a), .tail = graph_tail((Graph *)g, a)};
   f.group = arena_array(a, Nest, g->nodes.n + 1);
   f.next = arena_array(a, NodeId, g->nodes.n + 1);
   f.axes = arena_array(a, AxisMap, g->nodes.n + 1);
@@ -590,6 +617,7 @@ Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
   for (NodeId n = 0; n < g->nodes.n; n++) group_node(&f, n, product);
   f.now = g->nodes.n;
   for (ValueId v = 0; v < g->values.n; v++)
-    if (val(g, v)->shape.rank > 0 && f.uses.first[v + 1] - f.uses.first[v] > 1) join_siblings(&f, v);
+    if (val(g, v)->shape.rank > 0 && f.uses.first[v + 1] - f.uses.first[v] > 1)
+      join_siblings(&f, v);
   return finish(&f);
 }

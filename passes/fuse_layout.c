@@ -1,8 +1,9 @@
-/* fuse_layout.c - where values would lie if all were stored: strides of views, parts of concats, and the operands that
- * have to be copied because a contraction or a concat cannot take them where they lie.
+/* fuse_layout.c - where values would lie if all were stored: strides of views, parts of concats,
+ * and the operands that have to be copied because a contraction or a concat cannot take them where
+ * they lie.
  *
- * Follows the rules of storage.c: a computed value is row-major in a buffer of its own unless a concat takes it into
- * its buffer; views take their operand's place. */
+ * Follows the rules of storage.c: a computed value is row-major in a buffer of its own unless a
+ * concat takes it into its buffer; views take their operand's place. */
 #include <string.h>
 
 #include "fuse.h"
@@ -32,8 +33,8 @@ DotSide dot_side(const Graph *g, const Node *n, int which) {
 }
 
 /* The one stride of axes that step together; 0 in *count of 1. False when they do not. */
-static bool collapse(const Shape *s, const int64_t *stride, const int64_t *axis, int n, int64_t *step,
-                     int64_t *count) {
+static bool collapse(const Shape *s, const int64_t *stride, const int64_t *axis, int n,
+                     int64_t *step, int64_t *count) {
   *step = 0;
   *count = 1;
   for (int k = n - 1; k >= 0; k--) {
@@ -49,9 +50,11 @@ static bool collapse(const Shape *s, const int64_t *stride, const int64_t *axis,
 }
 
 /* Batch, rows and columns with one stride each, one of the matrix's two being 1. */
-static bool is_matrix(const Shape *s, const int64_t *stride, const int64_t *axis, int nbatch, int nrow, int ncol) {
+static bool is_matrix(const Shape *s, const int64_t *stride, const int64_t *axis, int nbatch,
+                      int nrow, int ncol) {
   int64_t sb, sr, sc, nb, nr, nc;
-  if (!collapse(s, stride, axis, nbatch, &sb, &nb) || !collapse(s, stride, axis + nbatch, nrow, &sr, &nr) ||
+  if (!collapse(s, stride, axis, nbatch, &sb, &nb) ||
+      !collapse(s, stride, axis + nbatch, nrow, &sr, &nr) ||
       !collapse(s, stride, axis + nbatch + nrow, ncol, &sc, &nc))
     return false;
   bool by_row = (sc == 1 || nc == 1) && (nr == 1 || sr >= nc);
@@ -80,11 +83,15 @@ static bool is_dense(const Shape *s, const ValuePlace *p) {
 static bool call_takes(const Graph *g, const Node *n, int k, const ValuePlace *p) {
   const Shape *s = &val(g, n->in[k])->shape;
   switch (n->op) {
-    case OP_DOT: return dot_takes(g, n, k, p);
-    case OP_SCATTER_ADD: return k == 0 ? is_dense(s, p) : last_is_unit(s, p);
+    case OP_DOT:
+      return dot_takes(g, n, k, p);
+    case OP_SCATTER_ADD:
+      return k == 0 ? is_dense(s, p) : last_is_unit(s, p);
     case OP_ATTENTION:
-    case OP_ATTENTION_BWD: return s->rank == 4 ? last_is_unit(s, p) : is_dense(s, p);
-    default: return true;
+    case OP_ATTENTION_BWD:
+      return s->rank == 4 ? last_is_unit(s, p) : is_dense(s, p);
+    default:
+      return true;
   }
 }
 
@@ -99,7 +106,8 @@ static bool maker_writes(const Graph *g, ValueId v, const ValuePlace *p) {
     int ncol = s->rank - a.nbatch - a.nfree;
     int64_t step, count;
     return is_matrix(s, p->stride, axis, a.nbatch, a.nfree, ncol) &&
-           collapse(s, p->stride, axis + a.nbatch + a.nfree, ncol, &step, &count) && (count == 1 || step == 1);
+           collapse(s, p->stride, axis + a.nbatch + a.nfree, ncol, &step, &count) &&
+           (count == 1 || step == 1);
   }
   if (n->op == OP_SCATTER_ADD) return is_dense(s, p);
   if (op_kind(n->op) == CALL) return s->rank == 4 ? last_is_unit(s, p) : is_dense(s, p);
@@ -111,12 +119,13 @@ static bool maker_writes(const Graph *g, ValueId v, const ValuePlace *p) {
 typedef struct {
   const Graph *g;
   Layout l;
-  bool *fixed;   /* per value: nothing may move it */
-  bool *placed;  /* per value: a concat has placed it */
+  bool *fixed;  /* per value: nothing may move it */
+  bool *placed; /* per value: a concat has placed it */
 } Walk;
 
 /* The place of the operand when the result of view n must lie at `want`. */
-static bool before_view(const Graph *g, const Node *n, const ValuePlace *want, ValuePlace *operand) {
+static bool before_view(const Graph *g, const Node *n, const ValuePlace *want,
+                        ValuePlace *operand) {
   *operand = (ValuePlace){.unit = want->unit, .offset = want->offset};
   if (n->op == OP_TRANSPOSE) {
     const int64_t *perm;
@@ -181,7 +190,8 @@ static void place_node(Walk *w, NodeId id) {
     l->place[v] = view && !l->mapped[v] ? at : row_major(v, &val(g, v)->shape);
   }
   if (op_kind(n->op) != CALL) return;
-  for (int k = 0; k < n->nin; k++) l->copy[l->first[id] + k] = !call_takes(g, n, k, &l->place[n->in[k]]);
+  for (int k = 0; k < n->nin; k++)
+    l->copy[l->first[id] + k] = !call_takes(g, n, k, &l->place[n->in[k]]);
 }
 
 Layout graph_layout(const Graph *g, Arena *a) {

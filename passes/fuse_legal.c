@@ -1,8 +1,8 @@
 /* fuse_legal.c - the graph as kernels can run it (see fuse.h).
  *
- * Input: a verified graph. Output: a graph of the same results and effects, in which every operand that must come from
- * storage can be stored where its reader expects it. Cheap values are cloned for each reader, so that nobody has to
- * store them; what is read from storage is made once. */
+ * Input: a verified graph. Output: a graph of the same results and effects, in which every operand
+ * that must come from storage can be stored where its reader expects it. Cheap values are cloned
+ * for each reader, so that nobody has to store them; what is read from storage is made once. */
 #include <string.h>
 
 #include "fuse.h"
@@ -12,20 +12,27 @@ bool fuse_cheap(const Graph *g, const Layout *l, const Node *n) {
   switch (n->op) {
     case OP_CONST:
     case OP_IOTA:
-    case OP_BROADCAST: return true;
-    case OP_CAST: return dtype_bytes(val(g, n->in[0])->dtype) < dtype_bytes(val(g, n->out)->dtype);
-    default: return op_kind(n->op) == VIEW && l->mapped[n->out];
+    case OP_BROADCAST:
+      return true;
+    case OP_CAST:
+      return dtype_bytes(val(g, n->in[0])->dtype) < dtype_bytes(val(g, n->out)->dtype);
+    default:
+      return op_kind(n->op) == VIEW && l->mapped[n->out];
   }
 }
 
 bool fuse_needs_storage(const Graph *g, const Layout *l, const Node *n, int k) {
   (void)g;
   switch (op_kind(n->op)) {
-    case VIEW: return n->op != OP_BROADCAST;
+    case VIEW:
+      return n->op != OP_BROADCAST;
     case JOIN:
-    case CALL: return true;
-    case EFFECT: return false;
-    default: return (n->op == OP_GATHER && k == 0) || n->op == OP_RANDOM;
+    case CALL:
+      return true;
+    case EFFECT:
+      return false;
+    default:
+      return (n->op == OP_GATHER && k == 0) || n->op == OP_RANDOM;
   }
   (void)l;
 }
@@ -51,10 +58,12 @@ typedef struct {
   Rewrite r;
   const Layout *l;
   Uses uses;
-  NodeId *before;      /* per node: graph_assign_before */
-  NodeId *last_read;   /* per value: last node that reads it, through views and cheap values as well */
+  NodeId *before; /* per node: graph_assign_before */
+  NodeId
+      *last_read; /* per value: last node that reads it, through views and cheap values as well */
   NodeId *next_assign; /* per VAR node: the assign that ends its value, or the number of nodes */
   ValueId *stored;     /* per old value: cheap value that was made for readers from storage */
+  ValueId *copied;     /* per old value: its copy for attention and scatter kernels */
   const Node *reader;  /* new nodes that were cloned for it get its phase and chunk */
 } Legal;
 
@@ -62,7 +71,9 @@ typedef struct {
 
 static ValueId fetch(Legal *x, ValueId v, bool from_storage);
 
-static ValueId hold(Graph *g, ValueId v) { return g_unary(g, OP_HOLD, v); }
+static ValueId hold(Graph *g, ValueId v) {
+  return g_unary(g, OP_HOLD, v);
+}
 
 /* A clone of the cheap node that makes old value v. */
 static ValueId clone_cheap(Legal *x, ValueId v) {
@@ -89,7 +100,8 @@ static ValueId fetch(Legal *x, ValueId v, bool from_storage) {
 
 /* ---- copies ---- */
 
-/* Operand `which` of dot n, copied into the order batch, free, contracted; ints: the dot's attributes, changed to it. */
+/* Operand `which` of dot n, copied into the order batch, free, contracted; ints: the dot's
+ * attributes, changed to it. */
 static ValueId dot_copy(Legal *x, const Node *n, int which, ValueId v, int64_t *ints) {
   Graph *g = x->r.to;
   DotSide d = dot_side(x->r.from, n, which);
@@ -97,15 +109,24 @@ static ValueId dot_copy(Legal *x, const Node *n, int which, ValueId v, int64_t *
   bool same = true;
   for (int k = 0; k < rank; k++) same &= d.axis[k] == k;
   if (!same) v = g_transpose(g, v, d.axis);
-  int64_t *batch = ints + 1 + which * (d.nbatch + 1), *con = ints + 2 * (d.nbatch + 1) + 1 + which * (d.ncon + 1);
+  int64_t *batch = ints + 1 + which * (d.nbatch + 1),
+          *con = ints + 2 * (d.nbatch + 1) + 1 + which * (d.ncon + 1);
   for (int k = 0; k < d.nbatch; k++) batch[k] = k;
   for (int k = 0; k < d.ncon; k++) con[k] = rank - d.ncon + k;
   return hold(g, v);
 }
 
+/* A copy of old value v, which is `now`: of its own for a concat, shared by kernels. */
+static ValueId copy_of(Legal *x, const Node *reader, ValueId v, ValueId now) {
+  if (op_kind(reader->op) == JOIN) return hold(x->r.to, now);
+  if (x->copied[v] < 0) x->copied[v] = hold(x->r.to, now);
+  return x->copied[v];
+}
+
 /* ---- reductions ---- */
 
-/* A reduction over axes that are neither the last ones nor (for sums) the first: of the transposed operand. */
+/* A reduction over axes that are neither the last ones nor (for sums) the first: of the transposed
+ * operand. */
 static bool reduce_moves(const Graph *g, const Node *n, int64_t *perm, int64_t *axes) {
   const int64_t *list;
   int rank = val(g, n->in[0])->shape.rank, naxes = node_list(n, "axes", &list);
@@ -166,7 +187,7 @@ static void legal_node(Legal *x, NodeId id) {
     in[k] = fetch(x, n->in[k], stored || fuse_needs_storage(from, x->l, n, k));
     graph_at(x->r.to, n);
     if (!x->l->copy[x->l->first[id] + k]) continue;
-    in[k] = n->op == OP_DOT ? dot_copy(x, n, k, in[k], ints) : hold(x->r.to, in[k]);
+    in[k] = n->op == OP_DOT ? dot_copy(x, n, k, in[k], ints) : copy_of(x, n, n->in[k], in[k]);
   }
   Proto p = proto_of(n, in);
   p.ints = ints;
@@ -199,12 +220,16 @@ static void find_last_reads(Legal *x) {
 
 Graph *fuse_legal(const Graph *g, Arena *a) {
   Layout l = graph_layout(g, a);
-  Legal x = {.r = rewrite_begin(g, a), .l = &l, .uses = graph_uses(g, a), .before = graph_assign_before(g, a)};
+  Legal x = {.r = rewrite_begin(g, a),
+             .l = &l,
+             .uses = graph_uses(g, a),
+             .before = graph_assign_before(g, a)};
   bool *live = graph_live(g, a);
   x.last_read = arena_array(a, NodeId, g->values.n + 1);
   x.next_assign = arena_array(a, NodeId, g->nodes.n + 1);
   x.stored = arena_array(a, ValueId, g->values.n + 1);
-  for (int v = 0; v < g->values.n; v++) x.stored[v] = -1;
+  x.copied = arena_array(a, ValueId, g->values.n + 1);
+  for (int v = 0; v < g->values.n; v++) x.stored[v] = x.copied[v] = -1;
   find_last_reads(&x);
   for (NodeId n = 0; n < g->nodes.n; n++)
     if (live[n] && !fuse_cheap(g, &l, node_at(g, n))) legal_node(&x, n);

@@ -1,4 +1,5 @@
-/* fuse_verify.c - checks clusters against what plan.h says of them, without using what fuse knew when it made them. */
+/* fuse_verify.c - checks clusters against what plan.h says of them, without using what fuse knew
+ * when it made them. */
 #include <string.h>
 
 #include "fuse.h"
@@ -8,23 +9,27 @@ typedef struct {
   const Clusters *c;
   const Graph *g;
   Arena *arena;
-  int *cluster;      /* per node: position of its cluster, -1 none */
-  int *index;        /* per node: its index in the cluster */
-  NodeId *before;    /* graph_assign_before */
+  int *cluster;   /* per node: position of its cluster, -1 none */
+  int *index;     /* per node: its index in the cluster */
+  NodeId *before; /* graph_assign_before */
   const char *why;
 } Check;
 
 static bool fail(Check *k, const Cluster *c, NodeId n, const char *what) {
   if (k->why) return false;
   const Node *x = node_at(k->g, n);
-  k->why = arena_printf(k->arena, "cluster `%s`: node %d (%s at `%s`): %s", c ? c->name : "-", n, op_name(x->op), x->path,
-                        what);
+  k->why = arena_printf(k->arena, "cluster `%s`: node %d (%s at `%s`): %s", c ? c->name : "-", n,
+                        op_name(x->op), x->path, what);
   return false;
 }
 
-static bool inside(const Check *k, ValueId v, int cluster) { return k->cluster[val(k->g, v)->def] == cluster; }
+static bool inside(const Check *k, ValueId v, int cluster) {
+  return k->cluster[val(k->g, v)->def] == cluster;
+}
 
-static const AxisMap *map_of(const Check *k, const Cluster *c, NodeId n) { return &c->node_axes[k->index[n]]; }
+static const AxisMap *map_of(const Check *k, const Cluster *c, NodeId n) {
+  return &c->node_axes[k->index[n]];
+}
 
 /* ---- membership ---- */
 
@@ -47,7 +52,8 @@ static bool check_cover(Check *k) {
     bool may_stay_out = kind == LEAF || kind == JOIN || kind == VIEW;
     bool must_stay_out = kind == LEAF || kind == JOIN;
     if (live[n] && k->cluster[n] < 0 && !may_stay_out) return fail(k, NULL, n, "is in no cluster");
-    if (k->cluster[n] >= 0 && must_stay_out) return fail(k, &k->c->at[k->cluster[n]], n, "runs nowhere");
+    if (k->cluster[n] >= 0 && must_stay_out)
+      return fail(k, &k->c->at[k->cluster[n]], n, "runs nowhere");
   }
   return true;
 }
@@ -83,17 +89,21 @@ static bool check_values(Check *k, const Uses *u, const bool *is_result, int i) 
       int listed = count_of(c->out, c->nout, v);
       if (needed && listed != 1) return fail(k, c, c->nodes[j], "has a result that is not stored");
       for (int x = 0; x < c->nout; x++)
-        if (c->out[x] == v && c->out_var[x] != var) return fail(k, c, c->nodes[j], "is stored in a wrong variable");
+        if (c->out[x] == v && c->out_var[x] != var)
+          return fail(k, c, c->nodes[j], "is stored in a wrong variable");
     }
   }
   for (int j = 0; j < c->nout; j++)
-    if (!inside(k, c->out[j], i)) return fail(k, c, val(k->g, c->out[j])->def, "is stored by another cluster");
+    if (!inside(k, c->out[j], i))
+      return fail(k, c, val(k->g, c->out[j])->def, "is stored by another cluster");
   return true;
 }
 
 /* ---- loops ---- */
 
-static bool same_axes(const AxisMap *a, const AxisMap *b, int n) { return !memcmp(a->axes, b->axes, (size_t)n); }
+static bool same_axes(const AxisMap *a, const AxisMap *b, int n) {
+  return !memcmp(a->axes, b->axes, (size_t)n);
+}
 
 static bool check_map(Check *k, const Cluster *c, NodeId n) {
   const Node *x = node_at(k->g, n);
@@ -102,7 +112,8 @@ static bool check_map(Check *k, const Cluster *c, NodeId n) {
   for (int i = 0; i < s->rank; i++) {
     if (m->axes[i] < 0 || m->axes[i] >= c->space.rank || (i && m->axes[i] <= m->axes[i - 1]))
       return fail(k, c, n, "has axes that do not ascend in the space");
-    if (c->space.dim[m->axes[i]] != s->dim[i]) return fail(k, c, n, "has an axis of another size than the space");
+    if (c->space.dim[m->axes[i]] != s->dim[i])
+      return fail(k, c, n, "has an axis of another size than the space");
   }
   return true;
 }
@@ -111,8 +122,10 @@ static bool check_reduce(Check *k, const Cluster *c, NodeId n) {
   const Node *x = node_at(k->g, n);
   const AxisMap *m = map_of(k, c, n);
   const int64_t *axes;
-  int naxes = node_list(x, "axes", &axes), rank = val(k->g, x->in[0])->shape.rank, kept = rank - naxes;
-  bool rows = x->op == OP_SUM && naxes == c->outer && naxes > 0, columns = naxes == c->space.rank - c->outer;
+  int naxes = node_list(x, "axes", &axes), rank = val(k->g, x->in[0])->shape.rank,
+      kept = rank - naxes;
+  bool rows = x->op == OP_SUM && naxes == c->outer && naxes > 0,
+       columns = naxes == c->space.rank - c->outer;
   if (rank != c->space.rank) return fail(k, c, n, "reduces less than the whole space");
   for (int i = 0; i < naxes; i++) {
     rows &= axes[i] == i;
@@ -151,11 +164,14 @@ static bool check_operand(Check *k, const Cluster *c, NodeId n, int o) {
   if (x->op == OP_BROADCAST) {
     node_list(x, "axes", &axes);
     for (int i = 0; i < rank; i++)
-      if (md->axes[i] != m->axes[axes[i]]) return fail(k, c, n, "broadcasts along other axes than the space");
+      if (md->axes[i] != m->axes[axes[i]])
+        return fail(k, c, n, "broadcasts along other axes than the space");
     return true;
   }
   if (op_kind(x->op) == VIEW) return fail(k, c, n, "maps the index of a value computed inside");
-  return same_axes(m, md, rank) ? true : fail(k, c, n, "reads an operand that lies otherwise in the space");
+  return same_axes(m, md, rank)
+             ? true
+             : fail(k, c, n, "reads an operand that lies otherwise in the space");
 }
 
 /* Reads of the variable that ASSIGN n stores, inside: the same element only. */
@@ -167,11 +183,13 @@ static bool check_assign(Check *k, const Cluster *c, NodeId n) {
     const Node *r = node_at(k->g, c->nodes[j]);
     for (int o = 0; o < r->nin; o++) {
       const Node *d = node_of(k->g, r->in[o]);
-      while (op_kind(d->op) == VIEW && k->cluster[val(k->g, d->out)->def] < 0) d = node_of(k->g, d->in[0]);
+      while (op_kind(d->op) == VIEW && k->cluster[val(k->g, d->out)->def] < 0)
+        d = node_of(k->g, d->in[0]);
       if (d->op != OP_VAR || d->ints[0] != x->ints[0]) continue;
       bool step = op_kind(r->op) == ELEM && node_of(k->g, r->in[o]) == d &&
                   same_axes(map_of(k, c, c->nodes[j]), m, val(k->g, r->out)->shape.rank);
-      if (!step || (r->op == OP_GATHER && o == 0)) return fail(k, c, c->nodes[j], "reads a variable out of step");
+      if (!step || (r->op == OP_GATHER && o == 0))
+        return fail(k, c, c->nodes[j], "reads a variable out of step");
     }
   }
   return true;
@@ -179,7 +197,8 @@ static bool check_assign(Check *k, const Cluster *c, NodeId n) {
 
 static bool check_loop(Check *k, int i) {
   const Cluster *c = &k->c->at[i];
-  if (c->outer < 0 || c->outer > c->space.rank) return fail(k, c, c->nodes[0], "rows outside of the space");
+  if (c->outer < 0 || c->outer > c->space.rank)
+    return fail(k, c, c->nodes[0], "rows outside of the space");
   for (int j = 0; j < c->nnodes; j++) {
     NodeId n = c->nodes[j];
     const Node *x = node_at(k->g, n);
@@ -199,11 +218,16 @@ static bool check_loop(Check *k, int i) {
 
 static bool check_call(Check *k, int i) {
   const Cluster *c = &k->c->at[i];
-  static const Op head[] = {[CL_GEMM] = OP_DOT, [CL_ATTENTION] = OP_ATTENTION, [CL_ATTENTION_BWD] = OP_ATTENTION_BWD,
+  static const Op head[] = {[CL_GEMM] = OP_DOT,
+                            [CL_ATTENTION] = OP_ATTENTION,
+                            [CL_ATTENTION_BWD] = OP_ATTENTION_BWD,
                             [CL_SCATTER] = OP_SCATTER_ADD};
-  if (node_at(k->g, c->nodes[0])->op != head[c->kind]) return fail(k, c, c->nodes[0], "is no kernel of this kind");
-  if (c->accumulate != (c->nnodes == 3)) return fail(k, c, c->nodes[0], "accumulates without an add and an assign");
-  if (!c->accumulate) return c->nnodes == 1 ? true : fail(k, c, c->nodes[1], "does not belong to the kernel");
+  if (node_at(k->g, c->nodes[0])->op != head[c->kind])
+    return fail(k, c, c->nodes[0], "is no kernel of this kind");
+  if (c->accumulate != (c->nnodes == 3))
+    return fail(k, c, c->nodes[0], "accumulates without an add and an assign");
+  if (!c->accumulate)
+    return c->nnodes == 1 ? true : fail(k, c, c->nodes[1], "does not belong to the kernel");
   const Node *add = node_at(k->g, c->nodes[1]), *assign = node_at(k->g, c->nodes[2]);
   if (add->op != OP_ADD || assign->op != OP_ASSIGN || assign->in[0] != add->out)
     return fail(k, c, c->nodes[1], "is no accumulation");
@@ -212,12 +236,15 @@ static bool check_call(Check *k, int i) {
 
 /* ---- order ---- */
 
-/* Value v can be read when clusters 0..at-1 have run and each variable holds what now[var] assigned. */
+/* Value v can be read when clusters 0..at-1 have run and each variable holds what now[var]
+ * assigned. */
 static bool readable(Check *k, const Cluster *c, ValueId v, int at, const NodeId *now) {
   NodeId d = val(k->g, v)->def;
   const Node *x = node_at(k->g, d);
-  if (k->cluster[d] >= 0) return k->cluster[d] < at ? true : fail(k, c, d, "is read before it is computed");
-  if (x->op == OP_VAR) return now[x->ints[0]] == k->before[d] ? true : fail(k, c, d, "is read at another time");
+  if (k->cluster[d] >= 0)
+    return k->cluster[d] < at ? true : fail(k, c, d, "is read before it is computed");
+  if (x->op == OP_VAR)
+    return now[x->ints[0]] == k->before[d] ? true : fail(k, c, d, "is read at another time");
   for (int i = 0; i < x->nin; i++)
     if (!readable(k, c, x->in[i], at, now)) return false;
   return true;
@@ -233,7 +260,8 @@ static bool check_order(Check *k) {
     for (int j = 0; j < c->nnodes; j++) {
       const Node *n = node_at(k->g, c->nodes[j]);
       if (n->op != OP_ASSIGN) continue;
-      if (now[n->ints[0]] != k->before[c->nodes[j]]) return fail(k, c, c->nodes[j], "is stored out of order");
+      if (now[n->ints[0]] != k->before[c->nodes[j]])
+        return fail(k, c, c->nodes[j], "is stored out of order");
       now[n->ints[0]] = c->nodes[j];
     }
   }
@@ -251,7 +279,8 @@ const char *fuse_verify(const Clusters *c, Arena *a) {
   Uses u = graph_uses(g, a);
   bool ok = check_cover(&k);
   for (int i = 0; i < c->n && ok; i++)
-    ok = check_values(&k, &u, is_result, i) && (c->at[i].kind == CL_LOOP ? check_loop(&k, i) : check_call(&k, i));
+    ok = check_values(&k, &u, is_result, i) &&
+         (c->at[i].kind == CL_LOOP ? check_loop(&k, i) : check_call(&k, i));
   if (ok) ok = check_order(&k);
   if (ok) return NULL;
   return k.why ? k.why : "a cluster without nodes";

@@ -1,7 +1,8 @@
-/* joint.c - the graphs of a training phase: micro-batch (forward, backward, accumulation), update, evaluation, sample.
+/* joint.c - the graphs of a training phase: micro-batch (forward, backward, accumulation), update,
+ * evaluation, sample.
  *
- * Input: the job's forward graphs in f32. Output: simplified graphs in the job's dtypes over one table of variables,
- * which is the same whatever the choice of micro-batch and chunks. */
+ * Input: the job's forward graphs in f32. Output: simplified graphs in the job's dtypes over one
+ * table of variables, which is the same whatever the choice of micro-batch and chunks. */
 #include "chunk.h"
 #include "optimizer.h"
 #include "pass_table.h"
@@ -37,7 +38,8 @@ static bool all_ready(const Job *job, const Graph *g) {
     const Node *x = node_at(g, n);
     if (op_kind(x->op) != NOT_YET) continue;
     ready = false;
-    if (!told[x->op]) diag_error(job->diags, E_NOT_YET, x->loc, "`%s` cannot be planned yet", op_name(x->op));
+    if (!told[x->op])
+      diag_error(job->diags, E_NOT_YET, x->loc, "`%s` cannot be planned yet", op_name(x->op));
     told[x->op] = true;
   }
   return ready;
@@ -60,8 +62,8 @@ typedef struct {
   int *parts; /* per value: gradient parts that it is */
 } Accumulate;
 
-/* Old value v, which has `readers` readers when only the accumulation reads it, in f32: then without the rounding that
- * its own dtype would cost. */
+/* Old value v, which has `readers` readers when only the accumulation reads it, in f32: then
+ * without the rounding that its own dtype would cost. */
 static ValueId widened(Accumulate *x, ValueId v, int readers) {
   const Graph *from = x->r.from;
   Graph *to = x->r.to;
@@ -192,7 +194,8 @@ static Graph *sample_graph(const Job *job, Arena *a, const GraphChoice *c) {
   Graph *g = forward(job, a, FN_FORWARD, c->phase, 1);
   if (!g) return NULL;
   const Shape *s = &val(g, g->results.at[0])->shape;
-  if (s->rank != 3 || s->dim[0] != 1 || !dtype_is_float(val(g, g->results.at[0])->dtype)) return NULL;
+  if (s->rank != 3 || s->dim[0] != 1 || !dtype_is_float(val(g, g->results.at[0])->dtype))
+    return NULL;
   Shape row = {.rank = 1, .dim = {s->dim[2]}, .axis = {s->axis[2]}};
   g->result_names.at[0] = intern("logits");
   ValueId position = g_var(g, var_scalar(job->vars, SC_POSITION));

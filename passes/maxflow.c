@@ -1,4 +1,5 @@
-/* maxflow.c - Dinic's algorithm: blocking flows along shortest paths, without recursion (see maxflow.h). */
+/* maxflow.c - Dinic's algorithm: blocking flows along shortest paths, without recursion (see
+ * maxflow.h). */
 #include "maxflow.h"
 
 typedef struct {
@@ -48,7 +49,8 @@ static bool levels(Flow *f, int source, int sink) {
   return f->level[sink] >= 0;
 }
 
-/* Pushes along one shortest path; 0 when none is left at these levels. path: edges from the source on. */
+/* Pushes along one shortest path; 0 when none is left at these levels. path: edges from the source
+ * on. */
 static int64_t push_path(Flow *f, int source, int sink) {
   int depth = 0, v = source;
   while (v != sink) {

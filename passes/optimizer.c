@@ -1,7 +1,8 @@
 /* optimizer.c - the update graph as a composition over primitives (see optimizer.h).
  *
- * Input: accumulators holding the gradient of the step's loss. Arithmetic is f32 and follows PyTorch's order, so that
- * weights agree with its optimizers to rounding. The norm adds the parameters' sums of squares in order of variables. */
+ * Input: accumulators holding the gradient of the step's loss. Arithmetic is f32 and follows
+ * PyTorch's order, so that weights agree with its optimizers to rounding. The norm adds the
+ * parameters' sums of squares in order of variables. */
 #include "optimizer.h"
 
 #include <math.h>
@@ -18,18 +19,24 @@ typedef struct {
 static Moments moments_of(const Optimizer *o) {
   switch (o->kind) {
     case OPT_ADAMW:
-    case OPT_ADAM: return (Moments){true, true};
-    case OPT_SGD: return (Moments){o->momentum != 0, false};
-    case OPT_LION: return (Moments){true, false};
-    default: return (Moments){false, false};
+    case OPT_ADAM:
+      return (Moments){true, true};
+    case OPT_SGD:
+      return (Moments){o->momentum != 0, false};
+    case OPT_LION:
+      return (Moments){true, false};
+    default:
+      return (Moments){false, false};
   }
 }
 
 int metric_var(Vars *vars, const char *path) {
   int v = var_find(vars, path);
   if (v >= 0) return v;
-  return var_add(vars, (Var){.path = path, .role = VAR_METRIC, .dtype = DT_F32, .of = -1,
-                             .loc = NO_LOC, .layer = -1});
+  return var_add(
+      vars,
+      (Var){
+          .path = path, .role = VAR_METRIC, .dtype = DT_F32, .of = -1, .loc = NO_LOC, .layer = -1});
 }
 
 static int derived(const Vars *vars, int param, const char *suffix) {
@@ -38,7 +45,9 @@ static int derived(const Vars *vars, int param, const char *suffix) {
   return -1;
 }
 
-int accum_of(const Vars *vars, int param) { return derived(vars, param, ":grad"); }
+int accum_of(const Vars *vars, int param) {
+  return derived(vars, param, ":grad");
+}
 
 static void add_derived(Vars *vars, int param, const char *suffix, VarRole role, DType t) {
   if (derived(vars, param, suffix) >= 0) return;
@@ -51,7 +60,9 @@ static void add_derived(Vars *vars, int param, const char *suffix, VarRole role,
   var_add(vars, v);
 }
 
-static DType or_f32(int t) { return t == PREC_AUTO ? DT_F32 : (DType)t; }
+static DType or_f32(int t) {
+  return t == PREC_AUTO ? DT_F32 : (DType)t;
+}
 
 void optimizer_vars(const Job *job) {
   Vars *vars = job->vars;
@@ -69,7 +80,11 @@ void optimizer_vars(const Job *job) {
     if (need.v) add_derived(vars, i, ":v", VAR_MOMENT, or_f32(job->precision.moments));
   }
   if (var_find(vars, "opt.t") < 0)
-    var_add(vars, (Var){.path = "opt.t", .role = VAR_OPT, .dtype = DT_I32, .of = -1, .loc = NO_LOC,
+    var_add(vars, (Var){.path = "opt.t",
+                        .role = VAR_OPT,
+                        .dtype = DT_I32,
+                        .of = -1,
+                        .loc = NO_LOC,
                         .layer = -1});
   metric_var(vars, "metric.loss");
   metric_var(vars, "metric.grad_norm");
@@ -78,13 +93,27 @@ void optimizer_vars(const Job *job) {
 
 /* ---- small words over f32 ---- */
 
-static ValueId num(Graph *g, double x) { return g_const(g, DT_F32, shape_scalar(), x); }
-static ValueId add(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_ADD, a, b); }
-static ValueId sub(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_SUB, a, b); }
-static ValueId mul(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_MUL, a, b); }
-static ValueId quot(Graph *g, ValueId a, ValueId b) { return g_bin(g, OP_DIV, a, b); }
-static ValueId times(Graph *g, ValueId a, double x) { return mul(g, a, num(g, x)); }
-static ValueId read_f32(Graph *g, int var) { return g_cast(g, g_var(g, var), DT_F32); }
+static ValueId num(Graph *g, double x) {
+  return g_const(g, DT_F32, shape_scalar(), x);
+}
+static ValueId add(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_ADD, a, b);
+}
+static ValueId sub(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_SUB, a, b);
+}
+static ValueId mul(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_MUL, a, b);
+}
+static ValueId quot(Graph *g, ValueId a, ValueId b) {
+  return g_bin(g, OP_DIV, a, b);
+}
+static ValueId times(Graph *g, ValueId a, double x) {
+  return mul(g, a, num(g, x));
+}
+static ValueId read_f32(Graph *g, int var) {
+  return g_cast(g, g_var(g, var), DT_F32);
+}
 
 static ValueId sum_all(Graph *g, ValueId x) {
   int rank = val(g, x)->shape.rank;
@@ -106,10 +135,10 @@ typedef struct {
   const Job *job;
   const TrainPhase *phase;
   Graph *g;
-  ValueId scale;           /* of gradients by clipping; -1 = none */
-  ValueId finite;          /* bool */
+  ValueId scale;  /* of gradients by clipping; -1 = none */
+  ValueId finite; /* bool */
   ValueId lr;
-  ValueId bc1, root_bc2;   /* Adam's corrections */
+  ValueId bc1, root_bc2; /* Adam's corrections */
 } Step;
 
 /* Stores x, or keeps `old` when the step is skipped. */
@@ -119,9 +148,9 @@ static void store(Step *s, int var, ValueId x, ValueId old) {
 }
 
 typedef struct {
-  ValueId p, grad, lr;  /* lr: scalar, of this parameter */
+  ValueId p, grad, lr; /* lr: scalar, of this parameter */
   double decay;
-  int m, v;             /* variables */
+  int m, v; /* variables */
 } Update;
 
 static ValueId adam(Step *s, const Update *u) {
@@ -168,7 +197,8 @@ static void update_param(Step *s, int param) {
   int acc = accum_of(vars, param), home = master_of(vars, param);
   int phase = (int)(s->phase - s->job->phases.at);
   double lr_scale = job_lr_scale(s->job, phase, param);
-  Update u = {.m = derived(vars, param, ":m"), .v = derived(vars, param, ":v"),
+  Update u = {.m = derived(vars, param, ":m"),
+              .v = derived(vars, param, ":v"),
               .decay = job_weight_decay(s->job, phase, param)};
   u.lr = lr_scale == 1 ? s->lr : times(g, s->lr, lr_scale);
   u.p = read_f32(g, home);
@@ -180,9 +210,14 @@ static void update_param(Step *s, int param) {
   if (u.decay != 0 && !decoupled) u.grad = add(g, u.grad, times(g, p, u.decay));
   ValueId step;
   switch (s->phase->opt.kind) {
-    case OPT_SGD: step = sgd(s, &u); break;
-    case OPT_LION: step = lion(s, &u); break;
-    default: step = adam(s, &u);
+    case OPT_SGD:
+      step = sgd(s, &u);
+      break;
+    case OPT_LION:
+      step = lion(s, &u);
+      break;
+    default:
+      step = adam(s, &u);
   }
   ValueId p1 = g_select(g, s->finite, sub(g, p, step), u.p);
   ValueId kept = g_cast(g, p1, vars->all.at[home].dtype);
@@ -249,8 +284,8 @@ Graph *optimizer_graph(const Job *job, Arena *a, int phase) {
   }
   Step s = {.job = job, .phase = p, .g = graph_new(a, "update", job->vars)};
   begin_step(&s);
-  static const char *const tags[] = {[OPT_ADAMW] = "adamw", [OPT_ADAM] = "adam", [OPT_SGD] = "sgd",
-                                     [OPT_LION] = "lion"};
+  static const char *const tags[] = {
+      [OPT_ADAMW] = "adamw", [OPT_ADAM] = "adam", [OPT_SGD] = "sgd", [OPT_LION] = "lion"};
   for (int i = 0; i < job->vars->all.n; i++) {
     if (!trained_in(job, phase, i)) continue;
     at_var(s.g, job->vars, i, tags[p->opt.kind]);

@@ -1,19 +1,20 @@
-/* optimizer.h - variables of the optimizer and the update graph: norm, clip, step, non-finite handling. */
+/* optimizer.h - variables of the optimizer and the update graph: norm, clip, step, non-finite
+ * handling. */
 #ifndef MTC_OPTIMIZER_H
 #define MTC_OPTIMIZER_H
 #include "../frontend/job.h"
 
-/* Adds "PATH:grad" for every parameter that some phase trains, ":m" and ":v" as the optimizers of the job's phases need
- * them, "opt.t" and the metrics of a step. Does nothing the second time. */
+/* Adds "PATH:grad" for every parameter that some phase trains, ":m" and ":v" as the optimizers of
+ * the job's phases need them, "opt.t" and the metrics of a step. Does nothing the second time. */
 void optimizer_vars(const Job *job);
 /* The accumulator of a parameter; -1 when it has none. */
 int accum_of(const Vars *vars, int param);
 /* A scalar f32 metric, added on first use. */
 int metric_var(Vars *vars, const char *path);
 
-/* One optimizer step of a phase: reads the accumulators, leaves them zero. Steps whose gradient is not finite leave
- * weights, moments and opt.t as they are and count in metric.skipped. NULL, with E0490, for an optimizer that is not
- * there yet. */
+/* One optimizer step of a phase: reads the accumulators, leaves them zero. Steps whose gradient is
+ * not finite leave weights, moments and opt.t as they are and count in metric.skipped. NULL, with
+ * E0490, for an optimizer that is not there yet. */
 Graph *optimizer_graph(const Job *job, Arena *a, int phase);
 
 #endif

@@ -1,7 +1,9 @@
-/* order.c - a topological order of clusters by smallest key: position in the graph, chunks grouped (see order.h).
+/* order.c - a topological order of clusters by smallest key: position in the graph, chunks grouped
+ * (see order.h).
  *
- * Autodiff makes the gradient of a weight before that of the data, so that the graph's order already frees activations
- * early. Views and concats take part as steps of their own that cost nothing. */
+ * Autodiff makes the gradient of a weight before that of the data, so that the graph's order
+ * already frees activations early. Views and concats take part as steps of their own that cost
+ * nothing. */
 #include "order.h"
 
 #include <string.h>
@@ -15,12 +17,12 @@ typedef struct {
 typedef struct {
   Clusters *c;
   const Groups *q;
-  int n;          /* vertices: clusters, then nodes that run nowhere */
+  int n; /* vertices: clusters, then nodes that run nowhere */
   Key *key;
   int *waits;     /* per vertex: unfinished vertices it waits for */
   int *first_out; /* edges by source */
   int *out;
-  int *fill;      /* next free slot of each source while edges are stored */
+  int *fill; /* next free slot of each source while edges are stored */
   int *heap, nheap;
 } Order;
 
@@ -32,7 +34,8 @@ static bool before(const Key *a, const Key *b) {
 
 static void push(Order *o, int v) {
   int i = o->nheap++;
-  for (; i > 0 && before(&o->key[v], &o->key[o->heap[(i - 1) / 2]]); i = (i - 1) / 2) o->heap[i] = o->heap[(i - 1) / 2];
+  for (; i > 0 && before(&o->key[v], &o->key[o->heap[(i - 1) / 2]]); i = (i - 1) / 2)
+    o->heap[i] = o->heap[(i - 1) / 2];
   o->heap[i] = v;
 }
 
@@ -50,7 +53,9 @@ static int pop(Order *o) {
   return top;
 }
 
-static int vertex(const Order *o, NodeId n) { return o->q->of[n] >= 0 ? o->q->of[n] : o->c->n + n; }
+static int vertex(const Order *o, NodeId n) {
+  return o->q->of[n] >= 0 ? o->q->of[n] : o->c->n + n;
+}
 
 /* Calls visit for each edge: `from` must run before `to`. Edges may repeat. */
 static void each_edge(Order *o, void (*visit)(Order *, int from, int to)) {
@@ -71,7 +76,9 @@ static void count_edge(Order *o, int from, int to) {
   o->waits[to]++;
 }
 
-static void store_edge(Order *o, int from, int to) { o->out[o->fill[from]++] = to; }
+static void store_edge(Order *o, int from, int to) {
+  o->out[o->fill[from]++] = to;
+}
 
 static void build_edges(Order *o, Arena *a) {
   o->waits = arena_array(a, int, o->n + 1);
@@ -112,7 +119,8 @@ void order_clusters(Clusters *c, const Groups *q, Arena *a) {
     for (int i = o.first_out[v]; i < o.first_out[v + 1]; i++)
       if (--o.waits[o.out[i]] == 0) push(&o, o.out[i]);
   }
-  ensure(nsorted == c->n, "order: %d of %d clusters of `%s` wait for each other", c->n - nsorted, c->n, c->g->name);
+  ensure(nsorted == c->n, "order: %d of %d clusters of `%s` wait for each other", c->n - nsorted,
+         c->n, c->g->name);
   Cluster *at = arena_array(a, Cluster, c->n + 1);
   for (int i = 0; i < c->n; i++) at[i] = c->at[sorted[i]];
   c->at = at;

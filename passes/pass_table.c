@@ -1,5 +1,5 @@
-/* pass_table.c - the pass table at run time (see pass_table.h). The only state of the passes: what to print, and clocks.
- * Neither changes a result. */
+/* pass_table.c - the pass table at run time (see pass_table.h). The only state of the passes: what
+ * to print, and clocks. Neither changes a result. */
 #include "pass_table.h"
 
 #include <ctype.h>
@@ -23,8 +23,12 @@ static struct {
   int runs[PASS_COUNT];
 } state;
 
-char pass_letter(PassId p) { return table[p].letter; }
-const char *pass_doc(PassId p) { return table[p].doc; }
+char pass_letter(PassId p) {
+  return table[p].letter;
+}
+const char *pass_doc(PassId p) {
+  return table[p].doc;
+}
 
 const char *pass_name(PassId p) {
   char text[32];
@@ -53,7 +57,9 @@ static double now_ms(void) {
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-void pass_begin(void) { state.last = now_ms(); }
+void pass_begin(void) {
+  state.last = now_ms();
+}
 
 Graph *pass_done(PassId p, Graph *g, Arena *a) {
   double now = now_ms();
@@ -76,6 +82,6 @@ Graph *pass_done(PassId p, Graph *g, Arena *a) {
 void pass_times(FILE *to) {
   for (int p = 0; p < PASS_COUNT; p++)
     if (state.runs[p])
-      fprintf(to, "%c %-12s %6d runs %10.1f ms\n", table[p].letter, pass_name((PassId)p), state.runs[p],
-              state.ms[p]);
+      fprintf(to, "%c %-12s %6d runs %10.1f ms\n", table[p].letter, pass_name((PassId)p),
+              state.runs[p], state.ms[p]);
 }

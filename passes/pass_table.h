@@ -1,4 +1,5 @@
-/* pass_table.h - names and letters of the passes, dumps of their graphs and the time that each took. */
+/* pass_table.h - names and letters of the passes, dumps of their graphs and the time that each
+ * took. */
 #ifndef MTC_PASS_TABLE_H
 #define MTC_PASS_TABLE_H
 #include "../ir/graph.h"
@@ -13,11 +14,12 @@ char pass_letter(PassId p);
 const char *pass_name(PassId p); /* "simplify" */
 const char *pass_doc(PassId p);
 
-/* Letters whose graphs pass_done prints to `to`. False, with the first unknown letter in *bad, when there is one. */
+/* Letters whose graphs pass_done prints to `to`. False, with the first unknown letter in *bad, when
+ * there is one. */
 bool pass_dump(const char *letters, FILE *to, char *bad);
 
-/* A pass ended with graph g: counts the time since the pass before, checks g in debug builds, prints it when asked for.
- * Returns g. */
+/* A pass ended with graph g: counts the time since the pass before, checks g in debug builds,
+ * prints it when asked for. Returns g. */
 Graph *pass_done(PassId p, Graph *g, Arena *a);
 /* Starts the clock of the next pass: called where other work came between. */
 void pass_begin(void);

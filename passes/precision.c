@@ -1,7 +1,7 @@
 /* precision.c - storage dtypes of parameters and the precision pass (see precision.h).
  *
- * Invariant: a value that one composition instance makes and something else reads is rounded once, to the dtype that it
- * declares, whatever reads it. A job of f32 gets its graph back as it was. */
+ * Invariant: a value that one composition instance makes and something else reads is rounded once,
+ * to the dtype that it declares, whatever reads it. A job of f32 gets its graph back as it was. */
 #include "precision.h"
 
 #include "rewrite.h"
@@ -104,7 +104,9 @@ static ValueId seen_by(Pass *p, ValueId v, const Node *user) {
   return p->declared[v] = now;
 }
 
-static bool is_float(const Graph *g, ValueId v) { return dtype_is_float(val(g, v)->dtype); }
+static bool is_float(const Graph *g, ValueId v) {
+  return dtype_is_float(val(g, v)->dtype);
+}
 
 /* Floats among the operands are cast to t; -1 leaves them. */
 static void operands(Pass *p, const Node *n, int t, ValueId *in) {
@@ -123,12 +125,16 @@ static int work_dtype(Pass *p, const Node *n) {
     case OP_DOT:
     case OP_ATTENTION:
     case OP_CONV2D:
-    case OP_MAX_POOL: return own;
+    case OP_MAX_POOL:
+      return own;
     case OP_GATHER:
     case OP_RANDOM:
-    case OP_SCATTER_ADD: return -1;
-    case OP_ASSIGN: return (int)g->vars->all.at[n->ints[0]].dtype;
-    default: break;
+    case OP_SCATTER_ADD:
+      return -1;
+    case OP_ASSIGN:
+      return (int)g->vars->all.at[n->ints[0]].dtype;
+    default:
+      break;
   }
   if (n->tag_id) return DT_F32;
   if (op_kind(n->op) == VIEW) return -1;
@@ -191,7 +197,8 @@ static bool all_f32(const Job *job) {
 
 Graph *graph_precision(const Graph *g, const Job *job, Arena *a) {
   if (all_f32(job)) return (Graph *)g;
-  Pass p = {.precision = &job->precision, .compute = compute_dtype(&job->precision),
+  Pass p = {.precision = &job->precision,
+            .compute = compute_dtype(&job->precision),
             .r = rewrite_begin(g, a)};
   p.declared = arena_array(a, ValueId, g->values.n + 1);
   for (int i = 0; i < g->values.n; i++) p.declared[i] = -1;

@@ -1,19 +1,22 @@
-/* precision.h - from a forward graph in f32 to the dtypes that the job's `precision` section asks for.
+/* precision.h - from a forward graph in f32 to the dtypes that the job's `precision` section asks
+ * for.
  *
- * Inside one instance of a composition (a norm, softmax, loss, activation) values are f32; what an instance declares, and
- * everything outside of one, has the compute dtype or that of the last rule that matches its path or "op:NAME". Scalars
- * (losses, metrics, step.*), model states and inputs stay as they are. */
+ * Inside one instance of a composition (a norm, softmax, loss, activation) values are f32; what an
+ * instance declares, and everything outside of one, has the compute dtype or that of the last rule
+ * that matches its path or "op:NAME". Scalars (losses, metrics, step.*), model states and inputs
+ * stay as they are. */
 #ifndef MTC_PRECISION_H
 #define MTC_PRECISION_H
 #include "../frontend/job.h"
 
-/* Sets the storage dtype of every parameter and adds "PATH:master" where it differs from the master dtype. Does nothing
- * the second time. */
+/* Sets the storage dtype of every parameter and adds "PATH:master" where it differs from the master
+ * dtype. Does nothing the second time. */
 void precision_vars(const Job *job);
 /* The master copy of a parameter, or the parameter itself when it has none. */
 int master_of(const Vars *vars, int param);
 
-/* Parameters of the forward graph must have been f32 when it was built, and precision_vars called since. */
+/* Parameters of the forward graph must have been f32 when it was built, and precision_vars called
+ * since. */
 Graph *graph_precision(const Graph *g, const Job *job, Arena *a);
 
 /* True when phase `phase` trains the parameter; any_phase: when one does. */

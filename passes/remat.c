@@ -1,9 +1,10 @@
 /* remat.c - free recompute by a minimum cut (see remat.h).
  *
- * Input: a simplified graph with forward and backward. Output: the same with clones. The network has two vertices for
- * each element-wise forward value that backward reads or that such a value is made of; the edge between the two costs
- * what saving the value costs. Values that are stored for backward anyway - operands of its kernels, parameters, inputs -
- * cost nothing and end the search. */
+ * Input: a simplified graph with forward and backward. Output: the same with clones. The network
+ * has two vertices for each element-wise forward value that backward reads or that such a value is
+ * made of; the edge between the two costs what saving the value costs. Values that are stored for
+ * backward anyway - operands of its kernels, parameters, inputs - cost nothing and end the search.
+ */
 #include "remat.h"
 
 #include "maxflow.h"
@@ -26,20 +27,20 @@ typedef struct {
   const Graph *g;
   Arena *arena;
   bool *tail;
-  bool *free;       /* per value: there in backward at no cost */
-  bool *needed;     /* per value: a backward loop reads it */
-  bool *stored;     /* per value: forward stores it in any case */
-  bool *assigned;   /* per variable: the graph assigns it, so that backward may not read it again */
-  bool *table;      /* per node: depends on constants alone, through a function that takes time */
-  int *vertex;      /* per value: its first vertex, -1 not in the network */
-  bool *again;      /* per value: computed again in backward */
+  bool *free;     /* per value: there in backward at no cost */
+  bool *needed;   /* per value: a backward loop reads it */
+  bool *stored;   /* per value: forward stores it in any case */
+  bool *assigned; /* per variable: the graph assigns it, so that backward may not read it again */
+  bool *table;    /* per node: depends on constants alone, through a function that takes time */
+  int *vertex;    /* per value: its first vertex, -1 not in the network */
+  bool *again;    /* per value: computed again in backward */
   VEC(ValueId) work;
   Rewrite r;
-  int nslots;       /* power of two */
+  int nslots; /* power of two */
   struct Clone {
     ValueId v, now; /* now: in the new graph; -1 = empty slot */
     int64_t key;
-  } *slot;
+  } * slot;
   int nclones;
 } Remat;
 
@@ -67,12 +68,15 @@ static bool takes_time(Op op) {
     case OP_ERF:
     case OP_SIN:
     case OP_COS:
-    case OP_POW: return true;
-    default: return false;
+    case OP_POW:
+      return true;
+    default:
+      return false;
   }
 }
 
-/* Tables, such as rotary angles: made once and kept, since they are small and slow to make for each element. */
+/* Tables, such as rotary angles: made once and kept, since they are small and slow to make for each
+ * element. */
 static void find_tables(Remat *m) {
   bool *constant = arena_array(m->arena, bool, m->g->nodes.n + 1);
   for (NodeId n = 0; n < m->g->nodes.n; n++) {
@@ -88,7 +92,9 @@ static void find_tables(Remat *m) {
   }
 }
 
-static bool is_view(const Node *n) { return (op_kind(n->op) == VIEW && n->op != OP_BROADCAST) || op_kind(n->op) == JOIN; }
+static bool is_view(const Node *n) {
+  return (op_kind(n->op) == VIEW && n->op != OP_BROADCAST) || op_kind(n->op) == JOIN;
+}
 
 /* Reads its operand k from storage only. */
 static bool reads_storage(const Node *n, int k) {
@@ -114,7 +120,8 @@ static void classify(Remat *m) {
   }
   for (NodeId n = g->nodes.n - 1; n >= 0; n--) {
     const Node *x = node_at(g, n);
-    bool leaf = x->op == OP_INPUT || x->op == OP_CONST || x->op == OP_IOTA || (x->op == OP_VAR && !assigned[x->ints[0]]);
+    bool leaf = x->op == OP_INPUT || x->op == OP_CONST || x->op == OP_IOTA ||
+                (x->op == OP_VAR && !assigned[x->ints[0]]);
     if (leaf) m->free[x->out] = true;
     bool late = !is_forward(m, n) || (is_view(x) && used_late[n]);
     for (int k = 0; k < x->nin; k++) {
@@ -175,7 +182,8 @@ static void cut(Remat *m) {
 static struct Clone *slot_of(Remat *m, ValueId v, int64_t key) {
   int64_t both[] = {v, key};
   uint64_t mask = (uint64_t)(m->nslots - 1), at = hash_bytes(both, sizeof both, 0) & mask;
-  while (m->slot[at].now >= 0 && (m->slot[at].v != v || m->slot[at].key != key)) at = (at + 1) & mask;
+  while (m->slot[at].now >= 0 && (m->slot[at].v != v || m->slot[at].key != key))
+    at = (at + 1) & mask;
   return &m->slot[at];
 }
 
@@ -189,7 +197,8 @@ static void new_slots(Remat *m, int n) {
     if (old[i].now >= 0) *slot_of(m, old[i].v, old[i].key) = old[i];
 }
 
-/* Old value v for a reader of backward: the saved one, or a clone shared by readers of equal key. */
+/* Old value v for a reader of backward: the saved one, or a clone shared by readers of equal key.
+ */
 static ValueId for_backward(Remat *m, ValueId v, const Node *reader, int64_t key) {
   if (!m->again[v] || m->free[v]) return m->r.map[v];
   struct Clone *c = slot_of(m, v, key);

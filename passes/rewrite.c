@@ -40,8 +40,13 @@ void graph_at(Graph *g, const Node *n) {
 }
 
 Proto proto_of(const Node *n, const ValueId *in) {
-  return (Proto){.op = n->op, .nin = n->nin, .nints = n->nints, .in = in, .ints = n->ints,
-                 .num = {n->num[0], n->num[1]}, .sym = n->sym};
+  return (Proto){.op = n->op,
+                 .nin = n->nin,
+                 .nints = n->nints,
+                 .in = in,
+                 .ints = n->ints,
+                 .num = {n->num[0], n->num[1]},
+                 .sym = n->sym};
 }
 
 ValueId graph_add_proto(Graph *g, const Proto *p) {

@@ -1,5 +1,6 @@
-/* rewrite.h - how passes build a new graph from an old one: values of the old graph map to values of the new one, nodes
- * keep the place they came from. Also: nodes as plain data (Proto), and which nodes are live. */
+/* rewrite.h - how passes build a new graph from an old one: values of the old graph map to values
+ * of the new one, nodes keep the place they came from. Also: nodes as plain data (Proto), and which
+ * nodes are live. */
 #ifndef MTC_REWRITE_H
 #define MTC_REWRITE_H
 #include "../ir/graph.h"
@@ -36,8 +37,8 @@ ValueId graph_add_proto(Graph *g, const Proto *p);
 bool *graph_live(const Graph *g, Arena *a);
 /* The graph without its dead nodes; g itself when there are none. */
 Graph *graph_drop_dead(Graph *g, Arena *a);
-/* Per node: the assign that VAR node n reads the value of, -1 when it reads the value at the program's start;
- * for an assign: the assign of the same variable before it. Other nodes: -1. */
+/* Per node: the assign that VAR node n reads the value of, -1 when it reads the value at the
+ * program's start; for an assign: the assign of the same variable before it. Other nodes: -1. */
 NodeId *graph_assign_before(const Graph *g, Arena *a);
 /* Verifies g and ends with bug() naming the pass when it is broken. */
 void graph_must_verify(const Graph *g, Arena *a, const char *pass);

@@ -1,5 +1,6 @@
-/* simplify.c - driver of simplify: walks the old graph, sends each live node through the rules and a table of nodes by
- * content. Input: a verified graph. Output: a new one; nodes keep the place of the first node of equal content. */
+/* simplify.c - driver of simplify: walks the old graph, sends each live node through the rules and
+ * a table of nodes by content. Input: a verified graph. Output: a new one; nodes keep the place of
+ * the first node of equal content. */
 #include "simplify.h"
 
 #include <string.h>
@@ -49,10 +50,12 @@ static ValueId unique(Simplify *s, const Proto *p) {
   return v;
 }
 
-static bool is_assigned(const Simplify *s, const Node *n) { return n->op == OP_VAR && s->assigned[n->ints[0]]; }
+static bool is_assigned(const Simplify *s, const Node *n) {
+  return n->op == OP_VAR && s->assigned[n->ints[0]];
+}
 
-/* An operand is a variable that the graph assigns, or made of one: a rule might leave somebody who reads the variable
- * after that. */
+/* An operand is a variable that the graph assigns, or made of one: a rule might leave somebody who
+ * reads the variable after that. */
 static bool looks_at_assigned(const Simplify *s, const Proto *p) {
   for (int k = 0; k < p->nin; k++) {
     const Node *d = node_of(s->g, p->in[k]);
@@ -67,10 +70,14 @@ ValueId simplified(Simplify *s, const Proto *p) {
   ValueId v = -1;
   if (looks_at_assigned(s, p)) return unique(s, p);
   switch (op_kind(p->op)) {
-    case LEAF: break;
+    case LEAF:
+      break;
     case VIEW:
-    case JOIN: v = simplify_view(s, p); break;
-    default: v = simplify_elem(s, p);
+    case JOIN:
+      v = simplify_view(s, p);
+      break;
+    default:
+      v = simplify_elem(s, p);
   }
   return v >= 0 ? v : unique(s, p);
 }
@@ -141,7 +148,8 @@ static void walk_var(Simplify *s, Rewrite *r, NodeId n) {
     s->var_value[var] = -1;
     return;
   }
-  if (s->var_value[var] < 0) s->var_value[var] = graph_add(s->g, OP_VAR, 0, NULL, 1, x->ints, NULL, NULL);
+  if (s->var_value[var] < 0)
+    s->var_value[var] = graph_add(s->g, OP_VAR, 0, NULL, 1, x->ints, NULL, NULL);
   r->map[x->out] = s->var_value[var];
 }
 

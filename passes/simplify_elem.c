@@ -1,5 +1,5 @@
-/* simplify_elem.c - rules of element-wise ops, reductions and contractions: constants, identities, casts, transposes
- * absorbed by contractions. Each gives the same bits as what it replaces. */
+/* simplify_elem.c - rules of element-wise ops, reductions and contractions: constants, identities,
+ * casts, transposes absorbed by contractions. Each gives the same bits as what it replaces. */
 #include <math.h>
 #include <string.h>
 
@@ -24,25 +24,49 @@ double round_to(double x, DType t) {
 static bool fold_float(Op op, double x, double y, double *r) {
   float a = (float)x, b = (float)y;
   switch (op) {
-    case OP_NEG: *r = -a; return true;
-    case OP_ABS: *r = fabsf(a); return true;
-    case OP_SQRT: *r = sqrtf(a); return true;
-    case OP_FLOOR: *r = floorf(a); return true;
-    case OP_ADD: *r = a + b; return true;
-    case OP_SUB: *r = a - b; return true;
-    case OP_MUL: *r = a * b; return true;
-    case OP_DIV: *r = a / b; return true;
-    default: return false;
+    case OP_NEG:
+      *r = -a;
+      return true;
+    case OP_ABS:
+      *r = fabsf(a);
+      return true;
+    case OP_SQRT:
+      *r = sqrtf(a);
+      return true;
+    case OP_FLOOR:
+      *r = floorf(a);
+      return true;
+    case OP_ADD:
+      *r = a + b;
+      return true;
+    case OP_SUB:
+      *r = a - b;
+      return true;
+    case OP_MUL:
+      *r = a * b;
+      return true;
+    case OP_DIV:
+      *r = a / b;
+      return true;
+    default:
+      return false;
   }
 }
 
 static bool fold_int(Op op, double x, double y, double *r) {
   double limit = 1 << 30;
   switch (op) {
-    case OP_ADD: *r = x + y; break;
-    case OP_SUB: *r = x - y; break;
-    case OP_MUL: *r = x * y; break;
-    default: return false;
+    case OP_ADD:
+      *r = x + y;
+      break;
+    case OP_SUB:
+      *r = x - y;
+      break;
+    case OP_MUL:
+      *r = x * y;
+      break;
+    default:
+      return false;
   }
   return fabs(*r) < limit && fabs(x) < limit && fabs(y) < limit;
 }
@@ -56,13 +80,20 @@ static ValueId fold(Simplify *s, const Proto *p) {
   if (!dtype_is_float(v.dtype) && v.dtype != DT_I32 && v.dtype != DT_BOOL) return -1;
   double r;
   switch (p->op) {
-    case OP_LT: return sm_const(s, DT_BOOL, &v.shape, x[0] < x[1]);
-    case OP_LE: return sm_const(s, DT_BOOL, &v.shape, x[0] <= x[1]);
-    case OP_EQ: return sm_const(s, DT_BOOL, &v.shape, x[0] == x[1]);
-    case OP_NOT: return sm_const(s, DT_BOOL, &v.shape, x[0] == 0);
-    case OP_AND: return sm_const(s, DT_BOOL, &v.shape, x[0] != 0 && x[1] != 0);
-    case OP_OR: return sm_const(s, DT_BOOL, &v.shape, x[0] != 0 || x[1] != 0);
-    default: break;
+    case OP_LT:
+      return sm_const(s, DT_BOOL, &v.shape, x[0] < x[1]);
+    case OP_LE:
+      return sm_const(s, DT_BOOL, &v.shape, x[0] <= x[1]);
+    case OP_EQ:
+      return sm_const(s, DT_BOOL, &v.shape, x[0] == x[1]);
+    case OP_NOT:
+      return sm_const(s, DT_BOOL, &v.shape, x[0] == 0);
+    case OP_AND:
+      return sm_const(s, DT_BOOL, &v.shape, x[0] != 0 && x[1] != 0);
+    case OP_OR:
+      return sm_const(s, DT_BOOL, &v.shape, x[0] != 0 || x[1] != 0);
+    default:
+      break;
   }
   if (v.dtype == DT_BOOL) return -1;
   bool is_float = dtype_is_float(v.dtype);
@@ -84,7 +115,8 @@ static ValueId simplify_cast(Simplify *s, const Proto *p) {
   bool narrows = dtype_is_float(t) && dtype_bytes(t) < dtype_bytes(x.dtype);
   switch (d.op) {
     case OP_CONST:
-      if (dtype_is_float(t)) return sm_const(s, t, &x.shape, round_to(round_to(d.num[0], DT_F32), t));
+      if (dtype_is_float(t))
+        return sm_const(s, t, &x.shape, round_to(round_to(d.num[0], DT_F32), t));
       if (t == DT_BOOL || !dtype_is_float(x.dtype)) return -1;
       return fabs(d.num[0]) < (1 << 30) ? sm_const(s, t, &x.shape, trunc(d.num[0])) : -1;
     case OP_CAST: {
@@ -109,7 +141,8 @@ static ValueId simplify_cast(Simplify *s, const Proto *p) {
       for (int k = 0; k < d.nin; k++) in[k] = sm_cast(s, d.in[k], t);
       return sm_concat(s, d.nin, in, (int)d.ints[0]);
     }
-    default: return -1;
+    default:
+      return -1;
   }
 }
 
@@ -170,8 +203,10 @@ static ValueId simplify_select(Simplify *s, const Proto *p) {
 
 /* ---- contractions ---- */
 
-/* Axes of an operand in a dot's lists, renamed through the transpose that made it. False when free axes change order. */
-static bool absorb(const Graph *g, ValueId *operand, int64_t *batch, int nbatch, int64_t *con, int ncon) {
+/* Axes of an operand in a dot's lists, renamed through the transpose that made it. False when free
+ * axes change order. */
+static bool absorb(const Graph *g, ValueId *operand, int64_t *batch, int nbatch, int64_t *con,
+                   int ncon) {
   const Node *t = node_of(g, *operand);
   if (t->op != OP_TRANSPOSE) return false;
   const int64_t *perm = t->ints + 1;
@@ -237,21 +272,33 @@ ValueId simplify_elem(Simplify *s, const Proto *p) {
   ValueId folded = fold(s, p);
   if (folded >= 0) return folded;
   switch (p->op) {
-    case OP_CAST: return simplify_cast(s, p);
-    case OP_HOLD: return s->with_holds ? -1 : p->in[0];
-    case OP_NEG: return node_of(s->g, p->in[0])->op == OP_NEG ? node_of(s->g, p->in[0])->in[0] : -1;
-    case OP_NOT: return node_of(s->g, p->in[0])->op == OP_NOT ? node_of(s->g, p->in[0])->in[0] : -1;
-    case OP_ADD: return simplify_sum_of_two(s, p);
-    case OP_SUB: return sm_is_const(s, p->in[1], &c) && c == 0 ? p->in[0] : -1;
+    case OP_CAST:
+      return simplify_cast(s, p);
+    case OP_HOLD:
+      return s->with_holds ? -1 : p->in[0];
+    case OP_NEG:
+      return node_of(s->g, p->in[0])->op == OP_NEG ? node_of(s->g, p->in[0])->in[0] : -1;
+    case OP_NOT:
+      return node_of(s->g, p->in[0])->op == OP_NOT ? node_of(s->g, p->in[0])->in[0] : -1;
+    case OP_ADD:
+      return simplify_sum_of_two(s, p);
+    case OP_SUB:
+      return sm_is_const(s, p->in[1], &c) && c == 0 ? p->in[0] : -1;
     case OP_MUL:
       if (sm_is_const(s, p->in[0], &c) && c == 1) return p->in[1];
       return sm_is_const(s, p->in[1], &c) && c == 1 ? p->in[0] : -1;
-    case OP_DIV: return sm_is_const(s, p->in[1], &c) && c == 1 ? p->in[0] : -1;
-    case OP_SELECT: return simplify_select(s, p);
-    case OP_DOT: return simplify_dot(s, p);
-    case OP_GATHER: return simplify_gather(s, p);
+    case OP_DIV:
+      return sm_is_const(s, p->in[1], &c) && c == 1 ? p->in[0] : -1;
+    case OP_SELECT:
+      return simplify_select(s, p);
+    case OP_DOT:
+      return simplify_dot(s, p);
+    case OP_GATHER:
+      return simplify_gather(s, p);
     case OP_SUM:
-    case OP_AMAX: return simplify_reduce(s, p);
-    default: return -1;
+    case OP_AMAX:
+      return simplify_reduce(s, p);
+    default:
+      return -1;
   }
 }

@@ -1,8 +1,9 @@
-/* simplify_rows.c - one row of a result (see graph_one_row): a row of a row-wise computation is the computation of a
- * row, so that sampling computes the head for one position.
+/* simplify_rows.c - one row of a result (see graph_one_row): a row of a row-wise computation is the
+ * computation of a row, so that sampling computes the head for one position.
  *
- * Two walks: from the result back, which values are needed in full and which for the row alone; then forward. A value
- * that something needs in full is computed in full, and its row gathered from that. */
+ * Two walks: from the result back, which values are needed in full and which for the row alone;
+ * then forward. A value that something needs in full is computed in full, and its row gathered from
+ * that. */
 #include <string.h>
 
 #include "rewrite.h"
@@ -13,12 +14,11 @@ enum { NOT_ROW = -1 };
 typedef struct {
   const Graph *g;
   Rewrite r;
-  bool *full;      /* per value: needed as a whole */
-  int *axis;       /* per value: axis of which one row is needed, NOT_ROW none */
-  ValueId *row;    /* per value: its row in the new graph, without that axis; -1 not yet */
+  bool *full;       /* per value: needed as a whole */
+  int *axis;        /* per value: axis of which one row is needed, NOT_ROW none */
+  ValueId *row;     /* per value: its row in the new graph, without that axis; -1 not yet */
   ValueId position; /* in the new graph */
 } Rows;
-
 
 static int index_of(int n, const int64_t *list, int64_t x) {
   for (int k = 0; k < n; k++)
@@ -26,8 +26,9 @@ static int index_of(int n, const int64_t *list, int64_t x) {
   return NOT_ROW;
 }
 
-/* The axis of operand k of which the row is needed for the row of `axis` of n's result. NOT_ROW with *whole false: the
- * operand has no such axis and is needed as it is; with *whole true: no row of n can be computed by itself. */
+/* The axis of operand k of which the row is needed for the row of `axis` of n's result. NOT_ROW
+ * with *whole false: the operand has no such axis and is needed as it is; with *whole true: no row
+ * of n can be computed by itself. */
 static int operand_axis(const Graph *g, const Node *n, int k, int axis, bool *whole) {
   const int64_t *list, *other;
   int len;
@@ -53,7 +54,8 @@ static int operand_axis(const Graph *g, const Node *n, int k, int axis, bool *wh
       return axis;
     }
     default:
-      *whole = op_kind(n->op) != ELEM || n->op == OP_RANDOM || n->op == OP_GATHER || n->op == OP_IOTA;
+      *whole =
+          op_kind(n->op) != ELEM || n->op == OP_RANDOM || n->op == OP_GATHER || n->op == OP_IOTA;
       return axis;
   }
 }
@@ -69,7 +71,8 @@ static void find_needs(Rows *x, ValueId result, int axis) {
     if (!full && !row) continue;
     int at[3] = {NOT_ROW, NOT_ROW, NOT_ROW};
     bool whole = full || d->nin > 3;
-    for (int k = 0; k < d->nin && !whole; k++) at[k] = operand_axis(g, d, k, x->axis[d->out], &whole);
+    for (int k = 0; k < d->nin && !whole; k++)
+      at[k] = operand_axis(g, d, k, x->axis[d->out], &whole);
     for (int k = 0; k < d->nin && !whole; k++)
       whole = at[k] >= 0 && x->axis[d->in[k]] >= 0 && x->axis[d->in[k]] != at[k];
     if (d->nin == 0 || whole) {
@@ -123,7 +126,8 @@ static int put(int64_t *ints, int at, int n, const int64_t *items) {
   return at;
 }
 
-/* List `items` of axes after axis `gone` vanished: the axis itself is dropped, later ones move up. */
+/* List `items` of axes after axis `gone` vanished: the axis itself is dropped, later ones move up.
+ */
 static int put_axes(int64_t *ints, int at, int n, const int64_t *items, int64_t gone) {
   int start = at++;
   for (int k = 0; k < n; k++)
@@ -197,8 +201,10 @@ Graph *graph_one_row(const Graph *g, Arena *a, const char *name, int axis, Value
   x.row = arena_array(a, ValueId, g->values.n + 1);
   ValueId result = -1;
   for (int i = 0; i < g->results.n; i++) {
-    if (!strcmp(g->result_names.at[i], name)) result = g->results.at[i];
-    else x.full[g->results.at[i]] = true;
+    if (!strcmp(g->result_names.at[i], name))
+      result = g->results.at[i];
+    else
+      x.full[g->results.at[i]] = true;
   }
   ensure(result >= 0, "graph `%s` has no result `%s`", g->name, name);
   x.full[position] = true;

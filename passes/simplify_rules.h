@@ -1,4 +1,5 @@
-/* simplify_rules.h - what the files of simplify share: the graph under construction and entry points of the rules. */
+/* simplify_rules.h - what the files of simplify share: the graph under construction and entry
+ * points of the rules. */
 #ifndef MTC_SIMPLIFY_RULES_H
 #define MTC_SIMPLIFY_RULES_H
 #include "rewrite.h"
@@ -8,11 +9,12 @@ typedef struct {
   Graph *g; /* new graph */
   Arena *arena;
   bool with_holds;
-  bool single;         /* the operand of the node at hand has no other user in the old graph */
-  int nslots;          /* power of two */
-  NodeId *slot;        /* node + 1, 0 empty: hashed by content */
-  ValueId *var_value;  /* per variable: VAR node since its last assign, or -1 */
-  bool *assigned;      /* per variable: the graph assigns it: nothing may come to read it later than it did */
+  bool single;        /* the operand of the node at hand has no other user in the old graph */
+  int nslots;         /* power of two */
+  NodeId *slot;       /* node + 1, 0 empty: hashed by content */
+  ValueId *var_value; /* per variable: VAR node since its last assign, or -1 */
+  bool *assigned; /* per variable: the graph assigns it: nothing may come to read it later than it
+                     did */
 } Simplify;
 
 /* The value of p: an existing one, what a rule makes of it, or a new node. */

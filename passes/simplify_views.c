@@ -1,5 +1,5 @@
-/* simplify_views.c - rules of index maps and joins: identities, compositions, and maps moved in front of widening casts
- * (so that they meet storage, where they cost nothing). */
+/* simplify_views.c - rules of index maps and joins: identities, compositions, and maps moved in
+ * front of widening casts (so that they meet storage, where they cost nothing). */
 #include <string.h>
 
 #include "simplify_rules.h"
@@ -21,7 +21,8 @@ static ValueId before_cast(Simplify *s, const Proto *p, const Node *cast) {
 
 /* ---- reshape ---- */
 
-/* Splits two shapes of equal counts into the shortest runs of axes of equal products. False at the end. */
+/* Splits two shapes of equal counts into the shortest runs of axes of equal products. False at the
+ * end. */
 static bool next_run(const Shape *from, const Shape *to, int *i, int *j, int *i0, int *j0) {
   if (*i >= from->rank && *j >= to->rank) return false;
   *i0 = *i;
@@ -36,7 +37,8 @@ static bool next_run(const Shape *from, const Shape *to, int *i, int *j, int *i0
   return true;
 }
 
-/* reshape(broadcast(x)) as broadcast(reshape(x)), when each run of axes is repeated or kept as a whole. */
+/* reshape(broadcast(x)) as broadcast(reshape(x)), when each run of axes is repeated or kept as a
+ * whole. */
 static ValueId reshape_broadcast(Simplify *s, const Shape *to, const Node *d) {
   const int64_t *axes;
   int n = node_list(d, "axes", &axes);
@@ -151,7 +153,8 @@ static ValueId slice_pad(Simplify *s, const Node *d, const int64_t *start, const
   return sm_slice(s, d->in[0], from, to);
 }
 
-static ValueId slice_broadcast(Simplify *s, const Node *d, const int64_t *start, const int64_t *stop) {
+static ValueId slice_broadcast(Simplify *s, const Node *d, const int64_t *start,
+                               const int64_t *stop) {
   const int64_t *axes;
   int n = node_list(d, "axes", &axes);
   Shape to = val(s->g, d->out)->shape;
@@ -176,10 +179,14 @@ static ValueId simplify_slice(Simplify *s, const Proto *p, const Node *d) {
   }
   if (whole) return p->in[0];
   switch (d->op) {
-    case OP_CONST: return sm_const(s, val(s->g, d->out)->dtype, &to, d->num[0]);
-    case OP_CONCAT: return slice_concat(s, d, start, stop);
-    case OP_PAD: return slice_pad(s, d, start, stop);
-    case OP_BROADCAST: return slice_broadcast(s, d, start, stop);
+    case OP_CONST:
+      return sm_const(s, val(s->g, d->out)->dtype, &to, d->num[0]);
+    case OP_CONCAT:
+      return slice_concat(s, d, start, stop);
+    case OP_PAD:
+      return slice_pad(s, d, start, stop);
+    case OP_BROADCAST:
+      return slice_broadcast(s, d, start, stop);
     case OP_SLICE: {
       int64_t from[MAX_RANK], till[MAX_RANK];
       for (int k = 0; k < rank; k++) {
@@ -188,7 +195,8 @@ static ValueId simplify_slice(Simplify *s, const Proto *p, const Node *d) {
       }
       return sm_slice(s, d->in[0], from, till);
     }
-    default: return widening_cast(s, d) ? before_cast(s, p, d) : -1;
+    default:
+      return widening_cast(s, d) ? before_cast(s, p, d) : -1;
   }
 }
 
@@ -267,11 +275,20 @@ ValueId simplify_view(Simplify *s, const Proto *p) {
   const Node d = *node_of(s->g, p->in[0]);
   ValueId v = -1;
   switch (p->op) {
-    case OP_RESHAPE: v = simplify_reshape(s, p, &d); break;
-    case OP_TRANSPOSE: v = simplify_transpose(s, p, &d); break;
-    case OP_SLICE: v = simplify_slice(s, p, &d); break;
-    case OP_PAD: v = simplify_pad(s, p, &d); break;
-    default: v = simplify_broadcast(s, p, &d);
+    case OP_RESHAPE:
+      v = simplify_reshape(s, p, &d);
+      break;
+    case OP_TRANSPOSE:
+      v = simplify_transpose(s, p, &d);
+      break;
+    case OP_SLICE:
+      v = simplify_slice(s, p, &d);
+      break;
+    case OP_PAD:
+      v = simplify_pad(s, p, &d);
+      break;
+    default:
+      v = simplify_broadcast(s, p, &d);
   }
   return v;
 }

@@ -1,4 +1,5 @@
-/* random_graph.h - random small graphs over most operations, with variables that are read and assigned. */
+/* random_graph.h - random small graphs over most operations, with variables that are read and
+ * assigned. */
 #ifndef TEST_RANDOM_GRAPH_H
 #define TEST_RANDOM_GRAPH_H
 #include "train_case.h"
@@ -60,7 +61,8 @@ static inline ValueId random_view(Random *r, ValueId v) {
       }
       return g_transpose(g, v, perm);
     }
-    case 1: return s.rank ? g_slice(g, v, axis, draw(r, (int)s.dim[axis]), s.dim[axis]) : v;
+    case 1:
+      return s.rank ? g_slice(g, v, axis, draw(r, (int)s.dim[axis]), s.dim[axis]) : v;
     case 2: {
       int64_t before[MAX_RANK] = {0}, after[MAX_RANK] = {0};
       if (!s.rank || s.dim[axis] > 4) return v;
@@ -82,7 +84,8 @@ static inline ValueId random_view(Random *r, ValueId v) {
       }
       return g_broadcast(g, v, to, axes);
     }
-    default: return g_reshape(g, v, shape_of(1, (int64_t[]){shape_count(&s)}));
+    default:
+      return g_reshape(g, v, shape_of(1, (int64_t[]){shape_count(&s)}));
   }
 }
 
@@ -129,18 +132,27 @@ static inline void random_var(Random *r) {
 static inline ValueId random_node(Random *r) {
   Graph *g = r->g;
   ValueId v = draw_value(r);
-  static const Op one[] = {OP_TANH, OP_NEG, OP_SIN, OP_ABS}, two[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAX};
+  static const Op one[] = {OP_TANH, OP_NEG, OP_SIN, OP_ABS},
+                  two[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAX};
   switch (draw(r, 10)) {
     case 0:
-    case 1: return g_unary(g, one[draw(r, 4)], v);
+    case 1:
+      return g_unary(g, one[draw(r, 4)], v);
     case 2:
     case 3:
-    case 4: return g_binary(g, two[draw(r, 4)], v, draw_like(r, v));
-    case 5: return random_view(r, v);
-    case 6: return random_reduce(r, v);
-    case 7: return random_call(r, v);
-    case 8: return g_cast(g, g_cast(g, v, DT_BF16), DT_F32);
-    default: random_var(r); return -1;
+    case 4:
+      return g_binary(g, two[draw(r, 4)], v, draw_like(r, v));
+    case 5:
+      return random_view(r, v);
+    case 6:
+      return random_reduce(r, v);
+    case 7:
+      return random_call(r, v);
+    case 8:
+      return g_cast(g, g_cast(g, v, DT_BF16), DT_F32);
+    default:
+      random_var(r);
+      return -1;
   }
 }
 
@@ -150,7 +162,8 @@ static inline Graph *random_graph(Arena *a, uint64_t seed, int n) {
   Graph *g = r.g;
   static const char *const names[] = {"v0", "v1", "v2"};
   for (int i = 0; i < 3; i++)
-    r.vars[i] = var_add(g->vars, (Var){.path = names[i], .role = VAR_STATE, .shape = draw_shape(&r, 2), .of = -1});
+    r.vars[i] = var_add(
+        g->vars, (Var){.path = names[i], .role = VAR_STATE, .shape = draw_shape(&r, 2), .of = -1});
   vec_push(a, &r.floats, g_input(g, "x", DT_F32, SHAPE(3, 4)));
   vec_push(a, &r.floats, g_input(g, "y", DT_F32, SHAPE(2, 3, 4)));
   while (g->nodes.n < n) {
@@ -184,12 +197,14 @@ static inline void assert_same_run(Arena *a, const Graph *g, const Graph *h) {
     int64_t n = shape_count(&val(g, g->results.at[i])->shape);
     for (int64_t k = 0; k < n; k++) {
       double p = rg[g->results.at[i]][k], q = rh[h->results.at[i]][k];
-      if (!(p == q || (isnan(p) && isnan(q)))) fail_msg("result %d, element %d: %g and %g", i, (int)k, p, q);
+      if (!(p == q || (isnan(p) && isnan(q))))
+        fail_msg("result %d, element %d: %g and %g", i, (int)k, p, q);
     }
   }
   for (int v = 0; v < 3; v++)
     for (int64_t k = 0; k < shape_count(&g->vars->all.at[v].shape); k++)
-      if (!(vg[v][k] == vh[v][k] || (isnan(vg[v][k]) && isnan(vh[v][k])))) fail_msg("variable %d", v);
+      if (!(vg[v][k] == vh[v][k] || (isnan(vg[v][k]) && isnan(vh[v][k]))))
+        fail_msg("variable %d", v);
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* test_chunk.c - where the loss head is found and where not, that chunks give the same loss, and what they leave alive. */
+/* test_chunk.c - where the loss head is found and where not, that chunks give the same loss, and
+ * what they leave alive. */
 #include "train_case.h"
 
 #include "passes/chunk.h"
@@ -16,8 +17,12 @@ typedef struct {
 static Head head_of(int64_t width, bool bias) {
   Head h = {.a = arena_new()};
   Graph *g = h.g = graph_new(h.a, "loss", vars_new(h.a));
-  int w = var_add(g->vars, (Var){.path = "w", .role = VAR_PARAM, .shape = SHAPE(D, width), .trainable = true, .of = -1});
-  int b = var_add(g->vars, (Var){.path = "b", .role = VAR_PARAM, .shape = SHAPE(width), .trainable = true, .of = -1});
+  int w = var_add(
+      g->vars,
+      (Var){.path = "w", .role = VAR_PARAM, .shape = SHAPE(D, width), .trainable = true, .of = -1});
+  int b = var_add(
+      g->vars,
+      (Var){.path = "b", .role = VAR_PARAM, .shape = SHAPE(width), .trainable = true, .of = -1});
   h.x = g_unary(g, OP_TANH, g_input(g, "x", DT_F32, SHAPE(B, T, D)));
   h.targets = g_input(g, "targets", DT_I32, SHAPE(B, T));
   h.w = g_var(g, w);
@@ -36,14 +41,19 @@ static double loss_of(Arena *a, const Graph *g) {
     for (int64_t k = 0; k < n; k++) vars[v][k] = tiny_random((uint64_t)v + 9, (uint64_t)k);
   }
   InterpInput in[] = {{"x", x}, {"targets", targets}};
-  return graph_interp(g, &(Interp){.arena = a, .exact = true, .inputs = in, .ninputs = 2, .vars = vars})[g->results.at[0]][0];
+  return graph_interp(g, &(Interp){.arena = a,
+                                   .exact = true,
+                                   .inputs = in,
+                                   .ninputs = 2,
+                                   .vars = vars})[g->results.at[0]][0];
 }
 
 static int64_t widest_dot(const Graph *g) {
   int64_t most = 0;
   for (NodeId n = 0; n < g->nodes.n; n++) {
     const Node *x = node_at(g, n);
-    if (x->op == OP_DOT && shape_count(&val(g, x->out)->shape) > most) most = shape_count(&val(g, x->out)->shape);
+    if (x->op == OP_DOT && shape_count(&val(g, x->out)->shape) > most)
+      most = shape_count(&val(g, x->out)->shape);
   }
   return most;
 }
@@ -82,7 +92,8 @@ static void bias_and_smoothing(void **state) {
   expect_chunks(&h, c_cross_entropy(h.g, h.logits, h.targets, -1, 0.1));
 }
 
-/* Two sums leave the head: the loss and a penalty on the size of the logits; logits are reshaped on the way. */
+/* Two sums leave the head: the loss and a penalty on the size of the logits; logits are reshaped on
+ * the way. */
 static void two_exits(void **state) {
   (void)state;
   Head h = head_of(V, false);
@@ -137,8 +148,9 @@ static void logits_are_a_result(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cross_entropy),  cmocka_unit_test(bias_and_smoothing), cmocka_unit_test(two_exits),
-      cmocka_unit_test(outside_values), cmocka_unit_test(narrow_head),        cmocka_unit_test(mixes_tokens),
+      cmocka_unit_test(cross_entropy),  cmocka_unit_test(bias_and_smoothing),
+      cmocka_unit_test(two_exits),      cmocka_unit_test(outside_values),
+      cmocka_unit_test(narrow_head),    cmocka_unit_test(mixes_tokens),
       cmocka_unit_test(largest_of_all), cmocka_unit_test(logits_are_a_result),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_fuse.c - clusters: how many a block takes and what they are, that random graphs keep their bits and every
- * invariant, and that the verifier sees what is broken. */
+/* test_fuse.c - clusters: how many a block takes and what they are, that random graphs keep their
+ * bits and every invariant, and that the verifier sees what is broken. */
 #include "random_graph.h"
 
 #include "passes/remat.h"
@@ -65,7 +65,8 @@ static Count count_layer(const Clusters *c, int layer, Phase phase) {
   return n;
 }
 
-static Clusters micro_of(Arena *a, Job **job, const char *model, int nset, const Override *set, int chunks) {
+static Clusters micro_of(Arena *a, Job **job, const char *model, int nset, const Override *set,
+                         int chunks) {
   *job = tiny_job(a, model, nset, set);
   TrainGraphs t = train_graphs(*job, a, &(GraphChoice){.micro_batch = 2, .chunks = chunks});
   assert_non_null(t.micro);
@@ -86,12 +87,14 @@ static void gpt2_block(void **state) {
   Arena *a = arena_new();
   Job *job;
   Clusters c = micro_of(a, &job, "gpt2", 2, three, 1);
-  /* Forward of a layer: bias of qkv; bias, residual and norm; bias and gelu; bias, residual and the next norm. */
+  /* Forward of a layer: bias of qkv; bias, residual and norm; bias and gelu; bias, residual and the
+   * next norm. */
   Count n = count_layer(&c, 2, PH_FORWARD);
   assert_int_equal(n.gemms, 4);
   assert_int_equal(n.attention, 1);
   assert_true(n.loops <= 4);
-  /* Backward: gelu, two norms, the sum of dqkv; and a small accumulation for each of eight vectors. */
+  /* Backward: gelu, two norms, the sum of dqkv; and a small accumulation for each of eight vectors.
+   */
   n = count_layer(&c, 2, PH_BACKWARD);
   assert_int_equal(n.gemms, 8);
   assert_int_equal(n.attention, 1);
@@ -121,13 +124,15 @@ static bool stores(const Clusters *c, const Cluster *x, int rank, DType t) {
   return false;
 }
 
-/* A norm's backward is one kernel: dx and the sums of dgamma and dbeta; nothing wider than bf16 is saved per element. */
+/* A norm's backward is one kernel: dx and the sums of dgamma and dbeta; nothing wider than bf16 is
+ * saved per element. */
 static void norm_backward(void **state) {
   (void)state;
   Arena *a = arena_new();
   Job *job;
   Clusters c = micro_of(a, &job, "gpt2", 2, three, 1);
-  const Cluster *f = find_cluster(&c, "h.1.ln_2.layernorm"), *b = find_cluster(&c, "h.1.ln_2.layernorm.bwd");
+  const Cluster *f = find_cluster(&c, "h.1.ln_2.layernorm"),
+                *b = find_cluster(&c, "h.1.ln_2.layernorm.bwd");
   assert_int_equal(f->outer, 2);
   assert_false(stores(&c, f, 3, DT_F32));
   assert_true(stores(&c, f, 2, DT_F32)); /* row statistics */
@@ -138,7 +143,8 @@ static void norm_backward(void **state) {
   arena_free(a);
 }
 
-/* Loss and gradient of a chunk are one row kernel over its logits, and chunks follow one another. */
+/* Loss and gradient of a chunk are one row kernel over its logits, and chunks follow one another.
+ */
 static void loss_head(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -243,9 +249,11 @@ static void verifier(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(random_graphs), cmocka_unit_test(random_simplified), cmocka_unit_test(gpt2_block),
-      cmocka_unit_test(llama_block),   cmocka_unit_test(norm_backward),     cmocka_unit_test(loss_head),
-      cmocka_unit_test(accumulations), cmocka_unit_test(no_copies),         cmocka_unit_test(verifier),
+      cmocka_unit_test(random_graphs), cmocka_unit_test(random_simplified),
+      cmocka_unit_test(gpt2_block),    cmocka_unit_test(llama_block),
+      cmocka_unit_test(norm_backward), cmocka_unit_test(loss_head),
+      cmocka_unit_test(accumulations), cmocka_unit_test(no_copies),
+      cmocka_unit_test(verifier),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,14 @@
-/* test_joint.c - training graphs: micro-batches add up to the batch, simplify, remat and fusion change no bit, the same
- * variables for every choice, evaluation and sampling say what forward says. */
+/* test_joint.c - training graphs: micro-batches add up to the batch, simplify, remat and fusion
+ * change no bit, the same variables for every choice, evaluation and sampling say what forward
+ * says. */
 #include "train_case.h"
 
 static const Override f32[] = {{"precision.compute", "f32"}};
 static const Override drop[] = {{"precision.compute", "f32"}, {"drop", "0.2"}};
 
 static TrainGraphs graphs_of(const Job *job, Arena *a, int64_t micro, int chunks) {
-  TrainGraphs t = train_graphs(job, a, &(GraphChoice){.phase = 0, .micro_batch = micro, .chunks = chunks});
+  TrainGraphs t =
+      train_graphs(job, a, &(GraphChoice){.phase = 0, .micro_batch = micro, .chunks = chunks});
   assert_non_null(t.micro);
   assert_non_null(t.update);
   return t;
@@ -17,7 +19,8 @@ static TrainGraphs graphs_of(const Job *job, Arena *a, int64_t micro, int chunks
 static void check_split(const char *model, int nset, const Override *set) {
   Arena *a = arena_new();
   Job *job = tiny_job(a, model, nset, set);
-  Graph *whole = graphs_of(job, a, 4, 1).micro, *half = graphs_of(job, a, 2, 1).micro, *one = graphs_of(job, a, 1, 1).micro;
+  Graph *whole = graphs_of(job, a, 4, 1).micro, *half = graphs_of(job, a, 2, 1).micro,
+        *one = graphs_of(job, a, 1, 1).micro;
   double **x = tiny_vars(a, job), **y = tiny_vars(a, job), **z = tiny_vars(a, job);
   tiny_run(a, job, whole, x, true, 0, 4, 4);
   for (int i = 0; i < 4; i += 2) tiny_run(a, job, half, y, true, i, 2, 4);
@@ -95,7 +98,8 @@ static void check_fused(const char *model, int nset, const Override *set, int ch
     assert_null(graph_verify(g, a));
     double **after = tiny_run(a, job, g, y, false, 0, 2, 2);
     assert_vars(job, x, y, ALL_KEPT, 0);
-    if (logits >= 0) assert_memory_equal(before[logits], after[g->results.at[0]], sizeof(double) * TINY_V);
+    if (logits >= 0)
+      assert_memory_equal(before[logits], after[g->results.at[0]], sizeof(double) * TINY_V);
   }
   assert_true(x[var_find(job->vars, "opt.t")][0] == 1);
   arena_free(a);
@@ -130,10 +134,12 @@ static void same_variables(void **state) {
   graphs_of(job, a, 1, 1);
   int n = job->vars->all.n;
   Str before = {.arena = a}, after = {.arena = a};
-  for (int i = 0; i < n; i++) str_addf(&before, "%s %d\n", job->vars->all.at[i].path, job->vars->all.at[i].dtype);
+  for (int i = 0; i < n; i++)
+    str_addf(&before, "%s %d\n", job->vars->all.at[i].path, job->vars->all.at[i].dtype);
   graphs_of(job, a, 4, 3);
   assert_int_equal(job->vars->all.n, n);
-  for (int i = 0; i < n; i++) str_addf(&after, "%s %d\n", job->vars->all.at[i].path, job->vars->all.at[i].dtype);
+  for (int i = 0; i < n; i++)
+    str_addf(&after, "%s %d\n", job->vars->all.at[i].path, job->vars->all.at[i].dtype);
   assert_string_equal(before.text, after.text);
   arena_free(a);
 }
@@ -144,7 +150,8 @@ static int64_t largest(const Graph *g) {
   int64_t most = 0;
   for (NodeId n = 0; n < g->nodes.n; n++) {
     const Node *x = node_at(g, n);
-    if (x->op == OP_DOT && shape_count(&val(g, x->out)->shape) > most) most = shape_count(&val(g, x->out)->shape);
+    if (x->op == OP_DOT && shape_count(&val(g, x->out)->shape) > most)
+      most = shape_count(&val(g, x->out)->shape);
   }
   return most;
 }
@@ -159,7 +166,8 @@ static void sample_row(void **state) {
   assert_int_equal(row->shape.rank, 1);
   assert_int_equal(row->shape.dim[0], TINY_V);
   assert_int_equal(row->dtype, DT_F32);
-  assert_true(largest(t.sample) < TINY_T * 4 * 16 + 1); /* the widest product is an MLP's, not the whole head's */
+  assert_true(largest(t.sample) <
+              TINY_T * 4 * 16 + 1); /* the widest product is an MLP's, not the whole head's */
   double **vars = tiny_vars(a, job);
   Graph *all = job_graph(job, a, FN_FORWARD, 0, 1);
   double *logits = tiny_run(a, job, all, vars, true, 0, 1, 1)[all->results.at[0]];
@@ -173,10 +181,12 @@ static void sample_row(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(splits_gpt2),     cmocka_unit_test(splits_dropout),  cmocka_unit_test(splits_llama),
-      cmocka_unit_test(chunks_tied),     cmocka_unit_test(chunks_untied),   cmocka_unit_test(fused_gpt2),
-      cmocka_unit_test(fused_gpt2_bf16), cmocka_unit_test(fused_llama),     cmocka_unit_test(fused_llama_f16),
-      cmocka_unit_test(same_variables),  cmocka_unit_test(sample_row),
+      cmocka_unit_test(splits_gpt2),     cmocka_unit_test(splits_dropout),
+      cmocka_unit_test(splits_llama),    cmocka_unit_test(chunks_tied),
+      cmocka_unit_test(chunks_untied),   cmocka_unit_test(fused_gpt2),
+      cmocka_unit_test(fused_gpt2_bf16), cmocka_unit_test(fused_llama),
+      cmocka_unit_test(fused_llama_f16), cmocka_unit_test(same_variables),
+      cmocka_unit_test(sample_row),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_optimizer.c - the update graph against the optimizers written out in C (PyTorch's formulas), clipping, groups,
- * non-finite gradients, accumulators left at zero. */
+/* test_optimizer.c - the update graph against the optimizers written out in C (PyTorch's formulas),
+ * clipping, groups, non-finite gradients, accumulators left at zero. */
 #include "train_case.h"
 
 #include "passes/optimizer.h"
@@ -15,8 +15,14 @@ static Job *two_params(Arena *a, Optimizer opt, double clip, bool bf16) {
   j->precision = (Precision){.compute = bf16 ? DT_BF16 : DT_F32, .frozen = PREC_AUTO};
   static const char *const paths[] = {"a.w", "a.b", "frozen"};
   for (int i = 0; i < 3; i++)
-    var_add(j->vars, (Var){.path = paths[i], .role = VAR_PARAM, .dtype = DT_F32, .trainable = i < 2,
-                           .shape = i == 1 ? SHAPE(5) : SHAPE(3, 4), .of = -1, .loc = NO_LOC, .layer = -1});
+    var_add(j->vars, (Var){.path = paths[i],
+                           .role = VAR_PARAM,
+                           .dtype = DT_F32,
+                           .trainable = i < 2,
+                           .shape = i == 1 ? SHAPE(5) : SHAPE(3, 4),
+                           .of = -1,
+                           .loc = NO_LOC,
+                           .layer = -1});
   TrainPhase p = {.name = "", .opt = opt, .clip = clip};
   Group g = {.weight_decay = 0, .lr_scale = 0.5};
   vec_push(a, &g.patterns, "*.b");
@@ -30,7 +36,8 @@ typedef struct {
 } Mirror;
 
 /* One step of AdamW on a mirror, as torch.optim.AdamW does it. */
-static void adamw(Mirror *x, const double *grad, int n, const Optimizer *o, double lr, double decay, int t) {
+static void adamw(Mirror *x, const double *grad, int n, const Optimizer *o, double lr, double decay,
+                  int t) {
   for (int i = 0; i < n; i++) {
     x->p[i] *= 1 - lr * decay;
     x->m[i] = o->beta1 * x->m[i] + (1 - o->beta1) * grad[i];
@@ -56,12 +63,14 @@ static void fill_grads(const Job *job, double **v, int step, double size) {
   }
 }
 
-static void run_update(Arena *a, const Job *job, const Graph *g, double **v, bool exact, double lr) {
+static void run_update(Arena *a, const Job *job, const Graph *g, double **v, bool exact,
+                       double lr) {
   tiny_scalar(job, v, "step.lr", lr);
   graph_interp(g, &(Interp){.arena = a, .exact = exact, .vars = v});
 }
 
-static const Optimizer adam = {.kind = OPT_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
+static const Optimizer adam = {
+    .kind = OPT_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1};
 
 static void adamw_steps(void **state) {
   (void)state;
@@ -75,7 +84,8 @@ static void adamw_steps(void **state) {
   for (int t = 1; t <= 10; t++) {
     double lr = 1e-2 * t;
     fill_grads(job, v, t, 1);
-    for (int i = 0; i < 2; i++) adamw(&x[i], v[accum_of(job->vars, i)], n[i], &adam, i ? lr / 2 : lr, i ? 0 : 0.1, t);
+    for (int i = 0; i < 2; i++)
+      adamw(&x[i], v[accum_of(job->vars, i)], n[i], &adam, i ? lr / 2 : lr, i ? 0 : 0.1, t);
     run_update(a, job, g, v, true, lr);
     for (int i = 0; i < 2; i++) {
       assert_true(tiny_difference(x[i].p, v[i], n[i]) < 1e-12);
@@ -112,13 +122,15 @@ static void clips_by_norm(void **state) {
   double **v = tiny_vars(a, job), before[12], grad[12], sum = 0;
   fill_grads(job, v, 1, 3);
   for (int i = 0; i < 2; i++)
-    for (int k = 0; k < (i ? 5 : 12); k++) sum += v[accum_of(job->vars, i)][k] * v[accum_of(job->vars, i)][k];
+    for (int k = 0; k < (i ? 5 : 12); k++)
+      sum += v[accum_of(job->vars, i)][k] * v[accum_of(job->vars, i)][k];
   double norm = sqrt(sum);
   memcpy(before, v[0], sizeof before);
   memcpy(grad, v[accum_of(job->vars, 0)], sizeof grad);
   run_update(a, job, g, v, true, 1);
   assert_true(fabs(v[var_find(job->vars, "metric.grad_norm")][0] - norm) < 1e-12);
-  for (int k = 0; k < 12; k++) assert_true(fabs(before[k] - grad[k] * 0.5 / (norm + 1e-6) - v[0][k]) < 1e-12);
+  for (int k = 0; k < 12; k++)
+    assert_true(fabs(before[k] - grad[k] * 0.5 / (norm + 1e-6) - v[0][k]) < 1e-12);
   fill_grads(job, v, 2, 1e-3); /* below the limit: as it is */
   memcpy(before, v[0], sizeof before);
   memcpy(grad, v[accum_of(job->vars, 0)], sizeof grad);
@@ -148,7 +160,8 @@ static void sgd_momentum(void **state) {
   arena_free(a);
 }
 
-/* Infinity or NaN in one gradient: weights, moments and the step count keep every bit; the skip is counted. */
+/* Infinity or NaN in one gradient: weights, moments and the step count keep every bit; the skip is
+ * counted. */
 static void non_finite(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -162,7 +175,8 @@ static void non_finite(void **state) {
     fill_grads(job, v, 2, 1);
     v[accum_of(job->vars, 1)][3] = bad[i];
     for (int k = 0; k < job->vars->all.n; k++)
-      old[k] = arena_copy(a, v[k], sizeof(double) * (size_t)shape_count(&job->vars->all.at[k].shape));
+      old[k] =
+          arena_copy(a, v[k], sizeof(double) * (size_t)shape_count(&job->vars->all.at[k].shape));
     run_update(a, job, g, v, false, 1e-2);
     unsigned kept = 1 << VAR_PARAM | 1 << VAR_MASTER | 1 << VAR_MOMENT | 1 << VAR_OPT;
     assert_vars(job, old, v, kept, 0);
@@ -230,9 +244,10 @@ static void kernels(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(adamw_steps),  cmocka_unit_test(first_step_f32), cmocka_unit_test(clips_by_norm),
-      cmocka_unit_test(sgd_momentum), cmocka_unit_test(non_finite),     cmocka_unit_test(master_copies),
-      cmocka_unit_test(not_yet),      cmocka_unit_test(kernels),
+      cmocka_unit_test(adamw_steps),   cmocka_unit_test(first_step_f32),
+      cmocka_unit_test(clips_by_norm), cmocka_unit_test(sgd_momentum),
+      cmocka_unit_test(non_finite),    cmocka_unit_test(master_copies),
+      cmocka_unit_test(not_yet),       cmocka_unit_test(kernels),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_order.c - the order of clusters: weight gradients before data gradients, a chunk's backward right after its
- * forward, variables read before they are overwritten, and as the graph stands otherwise. */
+/* test_order.c - the order of clusters: weight gradients before data gradients, a chunk's backward
+ * right after its forward, variables read before they are overwritten, and as the graph stands
+ * otherwise. */
 #include "train_case.h"
 
 static const Override two[] = {{"precision.compute", "bf16"}};
@@ -24,7 +25,8 @@ static void weights_first(void **state) {
   static const char *const layers[] = {"c_attn", "c_proj", "c_fc", "m_proj"};
   for (int l = 0; l < 2; l++)
     for (int i = 0; i < COUNT_OF(layers); i++) {
-      const char *dw = arena_printf(a, "h.%d.%s.dw", l, layers[i]), *dx = arena_printf(a, "h.%d.%s.dx", l, layers[i]);
+      const char *dw = arena_printf(a, "h.%d.%s.dw", l, layers[i]),
+                 *dx = arena_printf(a, "h.%d.%s.dx", l, layers[i]);
       assert_true(place_of(&c, dw) < place_of(&c, dx));
       assert_true(place_of(&c, dx) - place_of(&c, dw) <= 2);
     }
@@ -109,7 +111,8 @@ static void deterministic(void **state) {
   Str text[2] = {{.arena = a}, {.arena = a}};
   for (int i = 0; i < 2; i++) {
     Clusters c = micro_of(a, "llama", 3);
-    for (int k = 0; k < c.n; k++) str_addf(&text[i], "%s %d %d\n", c.at[k].name, c.at[k].nnodes, c.at[k].nodes[0]);
+    for (int k = 0; k < c.n; k++)
+      str_addf(&text[i], "%s %d %d\n", c.at[k].name, c.at[k].nnodes, c.at[k].nodes[0]);
   }
   assert_string_equal(text[0].text, text[1].text);
   arena_free(a);

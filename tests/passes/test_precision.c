@@ -1,5 +1,5 @@
-/* test_precision.c - dtypes by the precision section: f32 inside of compositions, the compute dtype between them, rules,
- * storage of parameters, and nothing at all for a job of f32. */
+/* test_precision.c - dtypes by the precision section: f32 inside of compositions, the compute dtype
+ * between them, rules, storage of parameters, and nothing at all for a job of f32. */
 #include "train_case.h"
 
 #include "passes/precision.h"
@@ -28,17 +28,20 @@ static void f32_unchanged(void **state) {
   (void)state;
   Case c = of_model("gpt2", 1, f32, FN_LOSS);
   assert_ptr_equal(c.g, c.f32);
-  for (int i = 0; i < c.job->vars->all.n; i++) assert_int_not_equal(c.job->vars->all.at[i].role, VAR_MASTER);
+  for (int i = 0; i < c.job->vars->all.n; i++)
+    assert_int_not_equal(c.job->vars->all.at[i].role, VAR_MASTER);
   arena_free(c.a);
 }
 
-/* Counts values of a dtype among the nodes that come from composition `tag` (NULL: from none), casts left out. */
+/* Counts values of a dtype among the nodes that come from composition `tag` (NULL: from none),
+ * casts left out. */
 static int count(const Graph *g, const char *tag, DType t) {
   int n = 0;
   for (NodeId i = 0; i < g->nodes.n; i++) {
     const Node *x = node_at(g, i);
     bool same = tag ? x->tag && !strcmp(x->tag, tag) : !x->tag_id;
-    if (same && x->nout && x->op != OP_CAST && op_kind(x->op) != LEAF && x->op != OP_CONST) n += val(g, x->out)->dtype == t;
+    if (same && x->nout && x->op != OP_CAST && op_kind(x->op) != LEAF && x->op != OP_CONST)
+      n += val(g, x->out)->dtype == t;
   }
   return n;
 }
@@ -122,7 +125,9 @@ static void values(void **state) {
   arena_free(c.a);
 }
 
-static PrecRule rule(const char *pattern, DType t) { return (PrecRule){pattern, t, NO_LOC}; }
+static PrecRule rule(const char *pattern, DType t) {
+  return (PrecRule){pattern, t, NO_LOC};
+}
 
 static void rules(void **state) {
   (void)state;
@@ -147,7 +152,8 @@ static void rules(void **state) {
     bool is_dot = x->op == OP_DOT && !strcmp(x->path, "h.0.c_attn");
     if (is_dot) assert_int_equal(val(g, x->out)->dtype, DT_F32);
     /* A gelu declares f32 now: nothing casts down inside its instance. */
-    gelu += x->op == OP_CAST && x->tag && !strcmp(x->tag, "gelu") && val(g, x->out)->dtype == DT_BF16;
+    gelu +=
+        x->op == OP_CAST && x->tag && !strcmp(x->tag, "gelu") && val(g, x->out)->dtype == DT_BF16;
   }
   assert_int_equal(gelu, 0);
   arena_free(a);
@@ -167,14 +173,16 @@ static void frozen(void **state) {
   assert_true(trained_in(job, 0, var_find(job->vars, "wpe.w")));
   TrainGraphs t = train_graphs(job, a, &(GraphChoice){.micro_batch = 2, .chunks = 1});
   for (NodeId n = 0; n < t.update->nodes.n; n++)
-    if (node_at(t.update, n)->op == OP_ASSIGN) assert_int_not_equal(node_at(t.update, n)->ints[0], wte);
+    if (node_at(t.update, n)->op == OP_ASSIGN)
+      assert_int_not_equal(node_at(t.update, n)->ints[0], wte);
   arena_free(a);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(f32_unchanged), cmocka_unit_test(inside_gpt2), cmocka_unit_test(inside_llama),
-      cmocka_unit_test(declared),      cmocka_unit_test(parameters),  cmocka_unit_test(values),
+      cmocka_unit_test(f32_unchanged), cmocka_unit_test(inside_gpt2),
+      cmocka_unit_test(inside_llama),  cmocka_unit_test(declared),
+      cmocka_unit_test(parameters),    cmocka_unit_test(values),
       cmocka_unit_test(rules),         cmocka_unit_test(frozen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

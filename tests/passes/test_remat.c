@@ -1,4 +1,5 @@
-/* test_remat.c - what backward keeps of forward: the fewest bytes, nothing that takes long to make, the same bits. */
+/* test_remat.c - what backward keeps of forward: the fewest bytes, nothing that takes long to make,
+ * the same bits. */
 #include "train_case.h"
 
 #include "passes/maxflow.h"
@@ -20,7 +21,8 @@ static void cut_small(void **state) {
   arena_free(a);
 }
 
-/* Against every subset of a random graph's vertices; of all minimum cuts the one nearest to the sink is told. */
+/* Against every subset of a random graph's vertices; of all minimum cuts the one nearest to the
+ * sink is told. */
 static void cut_brute_force(void **state) {
   (void)state;
   for (int seed = 0; seed < 200; seed++) {
@@ -43,8 +45,10 @@ static void cut_brute_force(void **state) {
       for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++)
           if (!(set >> i & 1) && set >> j & 1) cost += cap[i][j];
-      if (cost < best) smallest = set;
-      else if (cost == best) smallest &= set;
+      if (cost < best)
+        smallest = set;
+      else if (cost == best)
+        smallest &= set;
       if (cost < best) best = cost;
     }
     bool side[N];
@@ -83,7 +87,9 @@ typedef struct {
 static Net net(void) {
   Net n = {.a = arena_new()};
   n.g = graph_new(n.a, "micro", vars_new(n.a));
-  int w = var_add(n.g->vars, (Var){.path = "w", .role = VAR_PARAM, .shape = SHAPE(8, 8), .trainable = true, .of = -1});
+  int w = var_add(
+      n.g->vars,
+      (Var){.path = "w", .role = VAR_PARAM, .shape = SHAPE(8, 8), .trainable = true, .of = -1});
   n.x = g_input(n.g, "x", DT_F32, SHAPE(4, 8));
   n.w = g_var(n.g, w);
   return n;
@@ -92,7 +98,8 @@ static Net net(void) {
 /* Backward of a chain by hand: result = y * f, where f is the forward value that it reads. */
 static const char *kept_for(Net *n, ValueId y, ValueId f) {
   Graph *g = n->g;
-  ValueId out = g_matmul(g, y, n->w); /* forward goes on: its last product is the tail, whose operand is kept */
+  ValueId out = g_matmul(
+      g, y, n->w); /* forward goes on: its last product is the tail, whose operand is kept */
   out = g_matmul(g, g_unary(g, OP_TANH, out), n->w);
   g->here.phase = PH_BACKWARD;
   graph_result(g, "r", g_binary(g, OP_MUL, g_matmul(g, out, n->w), f));
@@ -114,13 +121,15 @@ static void from_product(void **state) {
 static void sum_of_two(void **state) {
   (void)state;
   Net n = net();
-  ValueId s = g_binary(n.g, OP_ADD, g_matmul(n.g, n.x, n.w), g_matmul(n.g, g_unary(n.g, OP_NEG, n.x), n.w));
+  ValueId s =
+      g_binary(n.g, OP_ADD, g_matmul(n.g, n.x, n.w), g_matmul(n.g, g_unary(n.g, OP_NEG, n.x), n.w));
   ValueId y = g_binary(n.g, OP_ADD, g_matmul(n.g, g_unary(n.g, OP_EXP, s), n.w), s);
   assert_string_equal(kept_for(&n, y, s), "add dot");
   arena_free(n.a);
 }
 
-/* Reductions are never run again; the row's number is kept, the row is made again from the input. */
+/* Reductions are never run again; the row's number is kept, the row is made again from the input.
+ */
 static void keeps_statistics(void **state) {
   (void)state;
   Net n = net();
@@ -164,8 +173,8 @@ static void keeps_tables(void **state) {
 
 static const Override bf16[] = {{"precision.compute", "bf16"}, {"drop", "0.1"}};
 
-/* Bytes that a layer of GPT-2 keeps per token, in units of its width: norms' outputs 2, qkv 3, attention 1, residuals 2,
- * the MLP's product and gelu 8, all of them bf16; and row statistics. */
+/* Bytes that a layer of GPT-2 keeps per token, in units of its width: norms' outputs 2, qkv 3,
+ * attention 1, residuals 2, the MLP's product and gelu 8, all of them bf16; and row statistics. */
 static void bytes_kept(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -174,10 +183,12 @@ static void bytes_kept(void **state) {
   int64_t bytes = 0;
   for (NodeId n = 0; n < t.micro->nodes.n; n++) {
     const Node *x = node_at(t.micro, n);
-    if (!forward_read_late(t.micro, n) || !str_starts(x->path, "h.1") || op_kind(x->op) == VIEW) continue;
+    if (!forward_read_late(t.micro, n) || !str_starts(x->path, "h.1") || op_kind(x->op) == VIEW)
+      continue;
     for (int k = 0; k < x->nout; k++) {
       const Value *v = val(t.micro, x->out + k);
-      if (v->shape.rank >= 3 && v->dtype == DT_F32) assert_string_equal(op_name(x->op), "attention");
+      if (v->shape.rank >= 3 && v->dtype == DT_F32)
+        assert_string_equal(op_name(x->op), "attention");
       bytes += v->shape.rank >= 3 && v->dtype == DT_BF16 ? shape_bytes(&v->shape, v->dtype) : 0;
     }
   }
@@ -189,9 +200,11 @@ static void bytes_kept(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cut_small),        cmocka_unit_test(cut_brute_force), cmocka_unit_test(from_product),
-      cmocka_unit_test(sum_of_two),       cmocka_unit_test(keeps_statistics), cmocka_unit_test(keeps_narrow),
-      cmocka_unit_test(dropout_mask),     cmocka_unit_test(keeps_tables),    cmocka_unit_test(bytes_kept),
+      cmocka_unit_test(cut_small),        cmocka_unit_test(cut_brute_force),
+      cmocka_unit_test(from_product),     cmocka_unit_test(sum_of_two),
+      cmocka_unit_test(keeps_statistics), cmocka_unit_test(keeps_narrow),
+      cmocka_unit_test(dropout_mask),     cmocka_unit_test(keeps_tables),
+      cmocka_unit_test(bytes_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

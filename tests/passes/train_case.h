@@ -1,4 +1,5 @@
-/* train_case.h - tiny jobs from the repository's models, and the interpreter running their training graphs. */
+/* train_case.h - tiny jobs from the repository's models, and the interpreter running their training
+ * graphs. */
 #ifndef TEST_TRAIN_CASE_H
 #define TEST_TRAIN_CASE_H
 #include <math.h>
@@ -14,12 +15,15 @@
 enum { TINY_T = 8, TINY_V = 40 };
 
 static inline Job *tiny_job(Arena *a, const char *model, int nset, const Override *set) {
-  static const Override gpt2[] = {{"L", "2"}, {"D", "16"}, {"H", "2"}, {"V", "40"}, {"Tmax", "8"}, {"T", "8"}};
-  static const Override llama[] = {{"L", "2"}, {"D", "16"}, {"H", "2"}, {"KV", "1"}, {"F", "24"}, {"V", "40"}, {"T", "8"}};
+  static const Override gpt2[] = {{"L", "2"},  {"D", "16"},   {"H", "2"},
+                                  {"V", "40"}, {"Tmax", "8"}, {"T", "8"}};
+  static const Override llama[] = {{"L", "2"},  {"D", "16"}, {"H", "2"}, {"KV", "1"},
+                                   {"F", "24"}, {"V", "40"}, {"T", "8"}};
   bool is_gpt2 = !strcmp(model, "gpt2");
   const Override *dims = is_gpt2 ? gpt2 : llama;
   JobArgs args = {.path = arena_printf(a, MTC_SOURCE_DIR "/models/%s.mt", model)};
-  for (int i = 0; i < (is_gpt2 ? COUNT_OF(gpt2) : COUNT_OF(llama)); i++) vec_push(a, &args.dims, dims[i]);
+  for (int i = 0; i < (is_gpt2 ? COUNT_OF(gpt2) : COUNT_OF(llama)); i++)
+    vec_push(a, &args.dims, dims[i]);
   for (int i = 0; i < nset; i++) {
     if (strchr(set[i].name, '.'))
       vec_push(a, &args.settings, set[i]);
@@ -39,7 +43,8 @@ static inline double tiny_random(uint64_t a, uint64_t b) {
   return (double)(int64_t)(hash_bytes(both, sizeof both, 7) >> 11) / 0x1p52 - 1;
 }
 
-/* Values of all variables as a training run would start: parameters small and random, copies copied, the rest zero. */
+/* Values of all variables as a training run would start: parameters small and random, copies
+ * copied, the rest zero. */
 static inline double **tiny_vars(Arena *a, const Job *job) {
   const Vars *vars = job->vars;
   double **v = arena_array(a, double *, vars->all.n + 64);
@@ -60,11 +65,12 @@ static inline void tiny_scalar(const Job *job, double **v, const char *path, dou
   if (var >= 0) v[var][0] = x;
 }
 
-/* Runs g on samples first..first+n-1 of a fixed data set whose step has `total` samples. Every fifth target is ignored. */
-static inline double **tiny_run(Arena *a, const Job *job, const Graph *g, double **vars, bool exact, int first, int n,
-                                int total) {
+/* Runs g on samples first..first+n-1 of a fixed data set whose step has `total` samples. Every
+ * fifth target is ignored. */
+static inline double **tiny_run(Arena *a, const Job *job, const Graph *g, double **vars, bool exact,
+                                int first, int n, int total) {
   if (!g) return NULL; /* a job without evaluation */
-  double *tokens = arena_array(a, double, n * TINY_T), *targets = arena_array(a, double, n * TINY_T);
+  double *tokens = arena_array(a, double, n *TINY_T), *targets = arena_array(a, double, n *TINY_T);
   int valid = 0;
   for (int i = 0; i < total * TINY_T; i++) {
     int in = i - first * TINY_T;
@@ -85,7 +91,8 @@ static inline double **tiny_run(Arena *a, const Job *job, const Graph *g, double
   return graph_interp(g, &run);
 }
 
-/* The nodes of fused clusters in their order of execution: variables are read when the first reader runs. */
+/* The nodes of fused clusters in their order of execution: variables are read when the first reader
+ * runs. */
 static inline void place_operand(Rewrite *r, ValueId v) {
   if (r->map[v] >= 0) return;
   NodeId d = val(r->from, v)->def;
@@ -116,13 +123,16 @@ static inline double tiny_difference(const double *a, const double *b, int64_t n
   return worst / (most + 1e-30);
 }
 
-/* Fails when a variable of one of the roles differs by more than `tolerance` (0: in a single bit). */
-static inline void assert_vars(const Job *job, double **a, double **b, unsigned roles, double tolerance) {
+/* Fails when a variable of one of the roles differs by more than `tolerance` (0: in a single bit).
+ */
+static inline void assert_vars(const Job *job, double **a, double **b, unsigned roles,
+                               double tolerance) {
   for (int i = 0; i < job->vars->all.n; i++) {
     const Var *x = &job->vars->all.at[i];
     if (!(roles >> x->role & 1) || !a[i] || !b[i]) continue;
     int64_t n = shape_count(&x->shape);
-    if (tolerance == 0 && memcmp(a[i], b[i], sizeof(double) * (size_t)n)) fail_msg("`%s` has other bits", x->path);
+    if (tolerance == 0 && memcmp(a[i], b[i], sizeof(double) * (size_t)n))
+      fail_msg("`%s` has other bits", x->path);
     double d = tiny_difference(a[i], b[i], n);
     if (!(d <= tolerance)) fail_msg("`%s` differs by %g", x->path, d);
   }
