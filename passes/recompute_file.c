@@ -247,6 +247,23 @@ static bool second_pass(Reader *r, const json_t *o, void *to) {
   return read_alias(r, o, pass->op++, pass->stands_for);
 }
 
+/* Sums of what runs and lives, however often, must fit 64 bits. */
+static bool check_sums(Reader *r) {
+  const int64_t most_bytes = (int64_t)1 << 60, most_ns = (int64_t)1 << 50;
+  int64_t bytes = 0, ns = 0;
+  for (int v = 0; v < r->bytes.n; v++) {
+    if (r->bytes.at[v] > most_bytes - bytes) return fail(r, "the values add up to over 2^60 bytes");
+    bytes += r->bytes.at[v];
+  }
+  for (int k = 0; k < r->ops.n; k++) {
+    const RecOp *op = &r->ops.at[k];
+    if (op->ws > most_bytes) return fail(r, "a workspace of over 2^60 bytes");
+    if (op->ns > most_ns - ns) return fail(r, "the times add up to over 2^50 ns");
+    ns += op->ns;
+  }
+  return true;
+}
+
 RecFile *recompute_read(Arena *a, const char *text, size_t size, const char **why) {
   Reader r = {.a = a, .why = why};
   if (!each_line(&r, text, size, first_pass, NULL)) return NULL;
@@ -255,6 +272,7 @@ RecFile *recompute_read(Arena *a, const char *text, size_t size, const char **wh
     fail(&r, "no op");
     return NULL;
   }
+  if (!check_sums(&r)) return NULL;
   int nval = r.ids.n;
   AliasPass pass = {.stands_for = arena_array(a, int, nval)};
   for (int v = 0; v < nval; v++) pass.stands_for[v] = v;

@@ -176,6 +176,8 @@ static void file_errors(void **state) {
       {"{\"op\": \"a\", \"in\": [2], \"out\": [{\"id\": 1, \"bytes\": 3}], \"alias\": {\"3\": 2}}",
        "no output here"},
       {"{\"op\": \"a\", \"bwd\": 1}", "true or false"},
+      {"{\"op\": \"a\", \"out\": [{\"id\": 1, \"bytes\": 2e18}]}", "2^60"},
+      {"{\"op\": \"a\", \"ns\": 1e17}", "2^50"},
   };
   for (int i = 0; i < COUNT_OF(cases); i++) {
     Arena *a = arena_new();
