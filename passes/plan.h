@@ -188,7 +188,6 @@ typedef struct Plan {
   int64_t arena_bytes;    /* persistent + the largest transient region */
   int64_t peak_bytes;     /* arena + overhead + reserve; <= budget */
   int64_t floor_bytes;    /* smallest budget that has a plan */
-  VEC(const char *) notes;/* decisions with reasons, for --why: "h.3.gelu: recomputed: frees 4 MiB, costs 0.1 ms" */
 } Plan;
 
 typedef struct {
