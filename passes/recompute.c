@@ -203,6 +203,7 @@ RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt) {
   RecPool pool = {.m = m, .arena = own};
   uint8_t *nothing = decision_new(m, own);
   RecResult base = sim_run(s, nothing, NULL);
+  ensure(base.peak != REC_INFEASIBLE, "op %d reads a value that is not there", base.at);
   double effort = opt ? opt->effort : 0;
   m->base_peak = base.peak;
   m->base_ns = base.ns;

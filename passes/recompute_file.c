@@ -106,7 +106,13 @@ static bool get_ids(Reader *r, const json_t *o, const char *key, Ints *out) {
   return true;
 }
 
-static bool get_outputs(Reader *r, const json_t *o, Ints *out) {
+static int position(const int *list, int n, int v) {
+  for (int i = 0; i < n; i++)
+    if (list[i] == v) return i;
+  return -1;
+}
+
+static bool get_outputs(Reader *r, const json_t *o, const Ints *in, Ints *out) {
   const json_t *list = json_object_get(o, "out"), *x;
   size_t i;
   if (!list) return true;
@@ -117,6 +123,9 @@ static bool get_outputs(Reader *r, const json_t *o, Ints *out) {
     int v = value_of(r, json_integer_value(id));
     int64_t bytes = 0;
     if (!get_count(r, x, "bytes", &bytes)) return false;
+    if (position(in->at, in->n, v) >= 0)
+      return fail(r, "value %lld is read by the op that makes it",
+                  (long long)json_integer_value(id));
     if (r->maker.at[v] >= 0)
       return fail(r, "value %lld is made twice", (long long)json_integer_value(id));
     if (r->last_read.at[v] >= 0)
@@ -143,7 +152,7 @@ static bool read_op(Reader *r, const json_t *o) {
   if (layer > 1000000) return fail(r, "\"layer\" is over 1,000,000");
   if (!get_bool(r, o, "bwd", &op.bwd) || !get_bool(r, o, "nograd", &nograd)) return false;
   if (!get_bool(r, o, "pure", &pure)) return false;
-  if (!get_ids(r, o, "in", &in) || !get_outputs(r, o, &out)) return false;
+  if (!get_ids(r, o, "in", &in) || !get_outputs(r, o, &in, &out)) return false;
   if (!get_ids(r, o, "free", &freed)) return false;
   for (int i = 0; i < in.n; i++) r->last_read.at[in.at[i]] = r->ops.n;
   for (int i = 0; i < freed.n; i++) r->freed.at[freed.at[i]] = true;
@@ -158,12 +167,6 @@ static bool read_op(Reader *r, const json_t *o) {
   vec_push(r->a, &r->ops, op);
   vec_push(r->a, &r->op_line, r->line);
   return true;
-}
-
-static int position(const int *list, int n, int v) {
-  for (int i = 0; i < n; i++)
-    if (list[i] == v) return i;
-  return -1;
 }
 
 /* Second pass: in place when nobody reads the input later; else a view, which stands for the input

@@ -178,6 +178,7 @@ static void file_errors(void **state) {
       {"{\"op\": \"a\", \"bwd\": 1}", "true or false"},
       {"{\"op\": \"a\", \"out\": [{\"id\": 1, \"bytes\": 2e18}]}", "2^60"},
       {"{\"op\": \"a\", \"ns\": 1e17}", "2^50"},
+      {"{\"in\": [1], \"out\": [{\"id\": 1, \"bytes\": 2}]}", "op that makes it"},
   };
   for (int i = 0; i < COUNT_OF(cases); i++) {
     Arena *a = arena_new();
