@@ -167,7 +167,7 @@ static void print_text(Cli *c, const char *path, const Placement *p) {
   FILE *to = c->flag.output && !strcmp(c->flag.output, "-") ? stderr : stdout;
   fprintf(to, "%s: %s buffers in %s bytes", path, format_count(c->arena, p->buf.n),
           format_count(c->arena, p->info.height));
-  if (over == 0) {
+  if (p->info.optimal) {
     fprintf(to, ", the least possible");
   } else {
     fprintf(to, ", %.2f %% over the %s that are live at one time",

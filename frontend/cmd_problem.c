@@ -97,8 +97,8 @@ static void print_plan(Cli *c, const Answer *a) {
          percent(a->plan->peak, base->peak), format_bytes(c->arena, base->peak));
   printf("added time    %.3f %% (%s ns of %s)\n", percent(a->plan->ns - base->ns, base->ns),
          format_count(c->arena, a->plan->ns - base->ns), format_count(c->arena, base->ns));
-  printf("dropped       %d values\n", ndropped);
-  printf("recomputed    %d ops\n", nagain);
+  printf("dropped       %d value%s\n", ndropped, ndropped == 1 ? "" : "s");
+  printf("recomputed    %d op%s\n", nagain, nagain == 1 ? "" : "s");
   if (c->flag.quiet || !nagain) return;
   putchar('\n');
   for (int k = 0; k < p->nop; k++) {

@@ -151,6 +151,7 @@ static void close_range(Placer *p, ExactSearch *exact, int64_t refuted) {
     if (r == EXACT_NONE) refuted = middle;
     if (r == EXACT_LIMIT) nodes *= 2;
   }
+  p->optimal = refuted + 1 >= p->best_height;
 }
 
 /* Exact search alone first, node limits doubling; then in turns with ejection chains. When the
@@ -214,6 +215,7 @@ int64_t place_buffers(int n, const PlaceBuf *buf, int64_t *offset, const PlaceOp
     *info = (PlaceInfo){.bound = in.bound * align,
                         .height = height,
                         .refuted = p.refuted,
+                        .optimal = p.optimal || p.best_height == in.bound,
                         .method = p.method,
                         .work = (double)p.work * 1e-9};
   }

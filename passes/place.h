@@ -19,6 +19,7 @@ typedef struct {
   int64_t bound;  /* max over time of the live sizes (aligned): no plan is lower */
   int64_t height; /* of the offsets returned */
   bool refuted;   /* search proved that no plan has height <= target */
+  bool optimal;   /* and that none is lower than `height`; also at the bound */
   const char
       *method; /* phase that found the plan: "none", "greedy", "squeaky", "exact", "ejection" */
   double work;

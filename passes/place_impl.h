@@ -35,8 +35,8 @@ typedef struct {
   int64_t *best;   /* lowest plan so far, of height best_height, found by `method` */
   int64_t best_height;
   const char *method;
-  int64_t work, limit; /* nanoseconds of a 2020s core, estimated from operation counts */
-  bool refuted;
+  int64_t work, limit;   /* nanoseconds of a 2020s core, estimated from operation counts */
+  bool refuted, optimal; /* as in PlaceInfo */
   uint64_t rng;
 } Placer;
 
@@ -45,7 +45,9 @@ void placer_keep(Placer *p, int64_t height, const char *method);
 static inline bool placer_done(const Placer *p) {
   return p->best_height <= p->target || p->work >= p->limit;
 }
-static inline uint64_t placer_random(Placer *p) { return random_next(&p->rng); }
+static inline uint64_t placer_random(Placer *p) {
+  return random_next(&p->rng);
+}
 
 /* First fit over a portfolio of orders, each followed by squeaky-wheel passes; any n. */
 void place_greedy(Placer *p, int rounds);

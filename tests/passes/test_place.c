@@ -224,6 +224,7 @@ static bool is_optimal(int n) {
   PlaceInfo info = place(n, (PlaceOptions){0});
   assert_int_equal(info.height, best);
   assert_int_equal(info.refuted, best > info.bound);
+  assert_true(info.optimal);
   if (best == info.bound) return false;
   info = place(n, (PlaceOptions){.target = best}); /* as a capacity */
   assert_false(info.refuted);
