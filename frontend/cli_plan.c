@@ -171,8 +171,6 @@ int cli_plannable(Cli *c, Job **job) {
   Loc at = NO_LOC;
   const char *not_yet = job_not_yet(*job, &at);
   if (not_yet) diag_error(c->diags, E_NOT_YET, at, "%s cannot be planned yet", not_yet);
-  if ((*job)->memory.optimizer == 1)
-    diag_error(c->diags, E_NOT_YET, NO_LOC, "`memory { optimizer = host }` cannot be planned yet: its state stays on the device");
   return c->diags->errors > 0 ? EXIT_SOURCE : EXIT_OK;
 }
 

@@ -66,7 +66,7 @@ int cmd_compile(Cli *c) {
     fprintf(stderr, "plan %.2f s, kernels %.2f s, file %.2f s\n", planned - start, compiled - planned,
             seconds() - compiled);
   if (!c->flag.quiet)
-    printf("%s: plan %08x, %s, %d commands, %d kernels, needs %s\n", output, (unsigned)p->plan_id, p->target, commands(p),
+    printf("%s: plan %08x, %s, %d commands, %d kernels, needs %s\n", output, (unsigned)(p->plan_id >> 32), p->target, commands(p),
            p->nkernels, format_bytes(c->arena, p->peak_bytes));
   cli_next(c, "mtc train %s", output);
   return cli_finish(c, EXIT_OK);
