@@ -116,6 +116,13 @@ int cli_columns(void) {
   return n > 0 ? n : 100;
 }
 
+int cli_close(Cli *c, FILE *f, const char *path) {
+  bool bad = ferror(f);
+  if (fclose(f) != 0 || bad) return cli_fail(c, EXIT_IO, "cannot write %s: %s", path, strerror(errno));
+  if (!c->flag.quiet) fprintf(stderr, "wrote %s\n", path);
+  return EXIT_OK;
+}
+
 /* ---- values ---- */
 
 static bool parse_choice(const char *choices, const char *text) {

@@ -104,6 +104,8 @@ int64_t cli_bytes(const SizeArg *s, int64_t whole);
 
 /* Columns of reports: COLUMNS, the terminal, or 100. */
 int cli_columns(void);
+/* Closes a file that a flag asked for and says so; EXIT_IO when it was not written whole. */
+int cli_close(Cli *c, FILE *f, const char *path);
 
 /* ---- documents made from the tables (cli_help.c, cli_docs.c, cli_complete.c) ---- */
 void cli_help_short(FILE *to); /* 8 lines for `mtc` alone */

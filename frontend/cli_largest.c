@@ -1,7 +1,9 @@
-/* cli_largest.c - `mtc explore F.mt --max T`: the largest value of a dimension whose plan fits the budget (see cli_explore.h).
+/* cli_largest.c - `mtc explore F.mt --max T`: the largest value of a dimension whose plan fits the
+ * budget (see cli_explore.h).
  *
- * Each try elaborates and plans anew. Floors grow almost in proportion to a dimension, so the next try lies where the line
- * between two floors meets the budget; a bracket of one that fits and one that does not closes until it is one step wide. */
+ * Each try elaborates and plans anew. Floors grow almost in proportion to a dimension, so the next
+ * try lies where the line between two floors meets the budget; a bracket of one that fits and one
+ * that does not closes until it is one step wide. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -46,12 +48,15 @@ static bool setting_for(Search *s, int64_t value, Setting *out) {
     if (*name && !cli_setting_with(s->c, s->job, out, name, text)) return false;
   const TrainPhase *p = &s->job->phases.at[0];
   bool tokens = p->unit == BATCH_TOKENS && (!strcmp(s->names, "T") || str_starts(s->names, "T,"));
-  if (tokens && p->batch % value != 0) return cli_setting_with(s->c, s->job, out, "train.batch", batch_of(s, value));
+  if (tokens && p->batch % value != 0)
+    return cli_setting_with(s->c, s->job, out, "train.batch", batch_of(s, value));
   return true;
 }
 
-/* Plans a value with the smallest micro-batch, or as the command line says; into a, which may be a scratch. */
-static bool plan_value(Search *s, int64_t value, bool least, Arena *a, Diags *d, FitResult *r, Setting *with) {
+/* Plans a value with the smallest micro-batch, or as the command line says; into a, which may be a
+ * scratch. */
+static bool plan_value(Search *s, int64_t value, bool least, Arena *a, Diags *d, FitResult *r,
+                       Setting *with) {
   if (!setting_for(s, value, with)) return false;
   Job *job = elaborate(a, d, &with->job);
   if (!job || d->errors) return false;
@@ -72,7 +77,8 @@ static bool try_value(Search *s, int64_t value, bool say, Try *out) {
   *out = (Try){.value = value, .floor = ok ? r.floor_bytes : 0, .fits = ok && r.plan};
   if (ok) vec_push(s->c->arena, &s->tries, *out);
   if (ok && s->c->flag.verbose)
-    fprintf(stderr, "%s=%lld needs %s\n", s->names, (long long)value, bytes_short(a, r.floor_bytes));
+    fprintf(stderr, "%s=%lld needs %s\n", s->names, (long long)value,
+            bytes_short(a, r.floor_bytes));
   arena_free(a);
   return ok;
 }
@@ -95,16 +101,19 @@ static int64_t after(const Search *s, int64_t v) {
   return most_value + 1;
 }
 
-/* Where the budget lies between the two, inside the bracket; the middle every third time, against slow ends. */
+/* Where the budget lies between the two, inside the bracket; the middle every third time, against
+ * slow ends. */
 static int64_t between(const Search *s, const Try *lo, const Try *hi, int64_t budget, int tries) {
-  double share = tries % 3 == 2 ? 0.5 : (double)(budget - lo->floor) / (double)(hi->floor - lo->floor);
+  double share =
+      tries % 3 == 2 ? 0.5 : (double)(budget - lo->floor) / (double)(hi->floor - lo->floor);
   int64_t v = snap(s, (double)lo->value + share * (double)(hi->value - lo->value));
   if (v <= lo->value) v = after(s, lo->value);
   if (v >= hi->value) v = snap(s, (double)(hi->value - 1));
   return v;
 }
 
-/* A bracket [lo fits, hi does not]: from the value in force up, or down. hi->value 0: none found up to the limit. */
+/* A bracket [lo fits, hi does not]: from the value in force up, or down. hi->value 0: none found up
+ * to the limit. */
 static bool bracket(Search *s, int64_t from, Try *lo, Try *hi) {
   *hi = (Try){0};
   if (!try_value(s, from, true, lo)) return false;
@@ -128,7 +137,8 @@ static bool bracket(Search *s, int64_t from, Try *lo, Try *hi) {
 }
 
 static bool narrow(Search *s, Try *lo, Try *hi) {
-  for (int i = 0; lo->value > 0 && hi->value > 0 && i < MOST_TRIES && after(s, lo->value) < hi->value; i++) {
+  for (int i = 0;
+       lo->value > 0 && hi->value > 0 && i < MOST_TRIES && after(s, lo->value) < hi->value; i++) {
     Try t;
     if (!try_value(s, between(s, lo, hi, s->args->budget_bytes, i), true, &t)) return false;
     *(t.fits ? lo : hi) = t;
@@ -138,9 +148,12 @@ static bool narrow(Search *s, Try *lo, Try *hi) {
 
 /* ---- the answer ---- */
 
-static void put_int(json_t *o, const char *key, int64_t v) { json_object_set_new(o, key, json_integer(v)); }
+static void put_int(json_t *o, const char *key, int64_t v) {
+  json_object_set_new(o, key, json_integer(v));
+}
 
-static void print_json(const Search *s, const FitResult *r, const Setting *with, const Try *lo, const Try *hi) {
+static void print_json(const Search *s, const FitResult *r, const Setting *with, const Try *lo,
+                       const Try *hi) {
   json_t *o = json_object(), *list = json_array();
   json_object_set_new(o, "schema", json_string("mtc.largest/1"));
   json_object_set_new(o, "name", json_string(s->names));
@@ -154,7 +167,8 @@ static void print_json(const Search *s, const FitResult *r, const Setting *with,
     put_int(o, "peak_bytes", r->plan->peak_bytes);
     put_int(o, "micro_batch", ph->micro_batch);
     json_object_set_new(o, "step_seconds", json_real((double)ph->step_ns * 1e-9));
-    json_object_set_new(o, "tokens_per_second", json_real(tokens_per_second(r, ph->phase, ph->step_ns)));
+    json_object_set_new(o, "tokens_per_second",
+                        json_real(tokens_per_second(r, ph->phase, ph->step_ns)));
   }
   for (int i = 0; i < s->tries.n; i++) {
     json_t *t = json_object();
@@ -168,23 +182,30 @@ static void print_json(const Search *s, const FitResult *r, const Setting *with,
   json_decref(o);
 }
 
-static void print_text(const Search *s, const FitResult *r, const Setting *with, const Try *lo, const Try *hi) {
+static void print_text(const Search *s, const FitResult *r, const Setting *with, const Try *lo,
+                       const Try *hi) {
   Arena *a = s->c->arena;
   const Plan *p = r->plan;
   const PlanPhase *ph = &p->phases.at[r->phase];
   const char *budget = format_bytes(a, s->args->budget_bytes);
-  printf("the largest %s in %s on %s is %s\n", s->names, budget, p->target->name, format_count(a, lo->value));
-  printf("  %-10s %lld x %lld accumulation steps, %s recomputed\n", "plan", (long long)ph->micro_batch,
-         (long long)ph->accumulation, ph->recompute_ns ? "part" : "nothing");
+  printf("the largest %s in %s on %s is %s\n", s->names, budget, p->target->name,
+         format_count(a, lo->value));
+  printf("  %-10s %lld x %lld accumulation steps, %s recomputed\n", "plan",
+         (long long)ph->micro_batch, (long long)ph->accumulation,
+         ph->recompute_ns ? "part" : "nothing");
   printf("  %-10s %s of %s   step %s   %s %s\n", "peak", bytes_short(a, p->peak_bytes), budget,
-         time_short(a, ph->step_ns), format_count(a, llround(tokens_per_second(r, ph->phase, ph->step_ns))),
+         time_short(a, ph->step_ns),
+         format_count(a, llround(tokens_per_second(r, ph->phase, ph->step_ns))),
          rate_unit(r, ph->phase));
   if (hi->value)
-    printf("  %-10s %s would need %s\n", "next", format_count(a, hi->value), bytes_short(a, hi->floor));
+    printf("  %-10s %s would need %s\n", "next", format_count(a, hi->value),
+           bytes_short(a, hi->floor));
   else
     printf("  %-10s nothing larger was tried\n", "next");
-  printf("  %-10s mtc plan %s%s --vram %s --target %s\n", "again", cli_plan_command(s->c), with->flags,
-         s->c->flag.vram_range ? s->c->flag.vram_range : arena_printf(a, "%lld", (long long)s->args->budget_bytes),
+  printf("  %-10s mtc plan %s%s --vram %s --target %s\n", "again", cli_plan_command(s->c),
+         with->flags,
+         s->c->flag.vram_range ? s->c->flag.vram_range
+                               : arena_printf(a, "%lld", (long long)s->args->budget_bytes),
          p->target->name);
 }
 
@@ -195,7 +216,8 @@ static int64_t starting_value(Search *s, int *code) {
   for (int i = 0; now < 0 && i < s->c->job.dims.n; i++)
     if (!strcmp(s->c->job.dims.at[i].name, first)) now = atoll(s->c->job.dims.at[i].value);
   if (now < 1)
-    *code = cli_usage(s->c, "--max %s: no dimension of that name with a value; give one by -D %s=N", s->names, first);
+    *code = cli_usage(s->c, "--max %s: no dimension of that name with a value; give one by -D %s=N",
+                      s->names, first);
   s->step = !strcmp(first, "T") && now >= TOKENS_STEP ? TOKENS_STEP : 1;
   return now > 0 ? snap(s, (double)now) : 0;
 }
@@ -209,19 +231,24 @@ int cli_largest(Cli *c, const Job *job, const PlanArgs *args) {
   if (code != EXIT_OK) return code;
   Try lo, hi;
   if (!bracket(&s, from, &lo, &hi) || !narrow(&s, &lo, &hi)) {
-    cli_fail(c, EXIT_SOURCE, "%s cannot take every value; dimensions that must follow are given with it: --max T,Tmax", s.names);
+    cli_fail(
+        c, EXIT_SOURCE,
+        "%s cannot take every value; dimensions that must follow are given with it: --max T,Tmax",
+        s.names);
     return EXIT_SOURCE;
   }
   FitResult r;
   Setting with;
-  bool found = lo.value > 0 && plan_value(&s, lo.value, s.batch, c->arena, c->diags, &r, &with) && r.plan;
+  bool found =
+      lo.value > 0 && plan_value(&s, lo.value, s.batch, c->arena, c->diags, &r, &with) && r.plan;
   if (c->flag.json)
     print_json(&s, found ? &r : NULL, &with, &lo, &hi);
   else if (found)
     print_text(&s, &r, &with, &lo, &hi);
   if (found) return EXIT_OK;
   if (c->diags->errors) return EXIT_SOURCE;
-  cli_fail(c, EXIT_INFEASIBLE, "no %s fits %s: %lld needs %s", s.names, format_bytes(c->arena, args->budget_bytes),
-           (long long)hi.value, bytes_short(c->arena, hi.floor));
+  cli_fail(c, EXIT_INFEASIBLE, "no %s fits %s: %lld needs %s", s.names,
+           format_bytes(c->arena, args->budget_bytes), (long long)hi.value,
+           bytes_short(c->arena, hi.floor));
   return EXIT_INFEASIBLE;
 }

@@ -1,4 +1,5 @@
-/* cli_vary.c - `--vary B,recompute,T=512,1024`: the settings that stand for all combinations (see cli_explore.h). */
+/* cli_vary.c - `--vary B,recompute,T=512,1024`: the settings that stand for all combinations (see
+ * cli_explore.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ static bool is_batch(const Job *job, const char *name) {
 static void divisors(const Cli *c, const Job *job, Axis *x) {
   int64_t samples = phase_samples(job, 0);
   for (int64_t b = 1; b <= samples && x->values.n < MOST_BATCHES; b *= 2)
-    if (samples % b == 0) vec_push(c->arena, &x->values, arena_printf(c->arena, "%lld", (long long)b));
+    if (samples % b == 0)
+      vec_push(c->arena, &x->values, arena_printf(c->arena, "%lld", (long long)b));
 }
 
 static void split_words(const Cli *c, const char *words, Axis *x) {
@@ -51,7 +53,8 @@ static bool known_values(Cli *c, const Job *job, Axis *x) {
   } else if (str_starts(name, "precision.")) {
     split_words(c, "f32 bf16", x);
   } else if (now > 1 && now % 2 == 0) {
-    for (int64_t v = now / 2; v <= now * 2; v *= 2) vec_push(c->arena, &x->values, arena_printf(c->arena, "%lld", (long long)v));
+    for (int64_t v = now / 2; v <= now * 2; v *= 2)
+      vec_push(c->arena, &x->values, arena_printf(c->arena, "%lld", (long long)v));
   } else {
     cli_usage(c, "--vary %s needs values: --vary %s=1,2,4", x->name, x->name);
     return false;
@@ -97,7 +100,10 @@ static void copy_overrides(Arena *a, JobArgs *to, const JobArgs *from) {
 }
 
 Setting cli_setting(const Cli *c, const PlanArgs *args) {
-  Setting s = {.label = "", .flags = "", .recompute = args->recompute, .micro_batch = args->micro_batch,
+  Setting s = {.label = "",
+               .flags = "",
+               .recompute = args->recompute,
+               .micro_batch = args->micro_batch,
                .chunks = args->chunks};
   copy_overrides(c->arena, &s.job, &c->job);
   return s;
@@ -111,7 +117,8 @@ static bool whole_number(Cli *c, const char *name, const char *value, int64_t *o
   return false;
 }
 
-static bool bound_plan(Cli *c, const Job *job, Setting *s, const char *name, const char *value, const char **flag) {
+static bool bound_plan(Cli *c, const Job *job, Setting *s, const char *name, const char *value,
+                       const char **flag) {
   int64_t n = 0;
   if (!strcmp(name, "recompute")) {
     *flag = "--recompute";
@@ -148,7 +155,8 @@ bool cli_setting_with(Cli *c, const Job *job, Setting *s, const char *name, cons
       vec_push(c->arena, &s->job.settings, o);
     else
       vec_push(c->arena, &s->job.dims, o);
-    s->flags = arena_printf(c->arena, "%s %s %s=%s", old.flags, setting ? "--set" : "-D", full, value);
+    s->flags =
+        arena_printf(c->arena, "%s %s %s=%s", old.flags, setting ? "--set" : "-D", full, value);
   }
   s->label = arena_printf(c->arena, "%s%s%s=%s", old.label, *old.label ? ", " : "", name, value);
   return true;

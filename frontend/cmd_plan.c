@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "frontend/cli_plan.h"
+#include "passes/html.h"
+#include "passes/trace.h"
 
 int cmd_problem(Cli *c);
 
@@ -29,13 +31,6 @@ static FILE *open_beside(Cli *c, const char *suffix, const char **path) {
   return fopen(*path, "w");
 }
 
-static int close_emitted(Cli *c, FILE *f, const char *path) {
-  bool bad = ferror(f);
-  if (fclose(f) != 0 || bad) return cli_fail(c, EXIT_IO, "cannot write %s: %s", path, strerror(errno));
-  if (!c->flag.quiet) fprintf(stderr, "wrote %s\n", path);
-  return EXIT_OK;
-}
-
 static int emit_kind(Cli *c, const FitResult *r, const char *kind) {
   const char *path;
   bool ir = !strcmp(kind, "ir"), csv = !strcmp(kind, "minimalloc");
@@ -57,7 +52,7 @@ static int emit_kind(Cli *c, const FitResult *r, const char *kind) {
     } else {
       plan_print(r->plan, f);
     }
-    code = close_emitted(c, f, path);
+    code = cli_close(c, f, path);
   }
   return code;
 }
@@ -67,6 +62,24 @@ static int emit(Cli *c, const FitResult *r) {
   int code = EXIT_OK;
   for (char *kind; code == EXIT_OK && (kind = strsep(&list, ","));)
     if (*kind) code = emit_kind(c, r, kind);
+  return code;
+}
+
+/* ---- --html, --trace ---- */
+
+static int pictures(Cli *c, const FitResult *r) {
+  const char *path[2] = {c->flag.html, c->flag.trace};
+  int code = EXIT_OK;
+  for (int i = 0; i < COUNT_OF(path) && code == EXIT_OK; i++) {
+    if (!path[i]) continue;
+    FILE *f = fopen(path[i], "w");
+    if (!f) return cli_fail(c, EXIT_IO, "cannot write %s: %s", path[i], strerror(errno));
+    if (i == 0)
+      html_page(r, NULL, f);
+    else
+      plan_trace(r->plan, f);
+    code = cli_close(c, f, path[i]);
+  }
   return code;
 }
 
@@ -90,6 +103,7 @@ int cmd_plan(Cli *c) {
     plan_report(&r, stdout, cli_columns(), report_unicode());
   }
   if (code == EXIT_OK && c->flag.emit) code = emit(c, &r);
+  if (code == EXIT_OK) code = pictures(c, &r);
   if (code == EXIT_OK && !c->flag.json)
     cli_next(c, "mtc train %s%s%s%s%s", c->job.path, c->job.preset ? " --preset " : "", c->job.preset ? c->job.preset : "",
              c->flag.vram.text ? " --vram " : "", c->flag.vram.text ? c->flag.vram.text : "");

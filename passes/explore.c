@@ -1,5 +1,6 @@
-/* explore.c - one setting explored: its points from the pool of a single fit, and the rows worth showing, assembled (see
- * explore.h). Input: a job, bounds, a range of budgets. Output: an ExploreSetting. Touches no device. */
+/* explore.c - one setting explored: its points from the pool of a single fit, and the rows worth
+ * showing, assembled (see explore.h). Input: a job, bounds, a range of budgets. Output: an
+ * ExploreSetting. Touches no device. */
 #include "explore.h"
 
 #include <math.h>
@@ -13,8 +14,9 @@ const char *explore_vram(Arena *a, int64_t bytes, int64_t *rounded) {
   bool big = bytes >= (int64_t)1 << 30;
   double unit = big ? (double)(1 << 30) / 100 : (double)(1 << 20) / 10;
   for (int64_t n = (int64_t)floor((double)bytes / unit);; n++) {
-    const char *text = big ? arena_printf(a, "%lld.%02lldG", (long long)(n / 100), (long long)(n % 100))
-                           : arena_printf(a, "%lld.%lldM", (long long)(n / 10), (long long)(n % 10));
+    const char *text =
+        big ? arena_printf(a, "%lld.%02lldG", (long long)(n / 100), (long long)(n % 100))
+            : arena_printf(a, "%lld.%lldM", (long long)(n / 10), (long long)(n % 10));
     if (parse_bytes(text, 0, rounded) && *rounded >= bytes) return text;
   }
 }
@@ -47,15 +49,19 @@ const char *explore_recompute(Arena *a, const Plan *p, int program) {
     seen[n++] = name;
   }
   if (others) str_addf(&s, " +%d", others);
-  if (rb.layers > 0 && rb.layers < p->job->layers) str_addf(&s, " in %d/%d", rb.layers, p->job->layers);
+  if (rb.layers > 0 && rb.layers < p->job->layers)
+    str_addf(&s, " in %d/%d", rb.layers, p->job->layers);
   return s.text;
 }
 
 /* ---- points ---- */
 
-static double rate_of(const FitResult *r, int64_t step_ns) { return tokens_per_second(r, r->phase, step_ns); }
+static double rate_of(const FitResult *r, int64_t step_ns) {
+  return tokens_per_second(r, r->phase, step_ns);
+}
 
-/* The fastest of each written size that is faster than all below it. The frontier stands by rising memory already. */
+/* The fastest of each written size that is faster than all below it. The frontier stands by rising
+ * memory already. */
 static void fill_points(ExploreSetting *s, Arena *a, const FitResult *r, int64_t high) {
   for (int i = 0; i < r->frontier.n; i++) {
     ExplorePoint p = {.at = r->frontier.at[i]};
@@ -109,8 +115,8 @@ static void find_first_step(const ExploreSetting *s, const Wanted *w) {
   if (at > 0) w->kinds[at] |= ROW_FIRST;
 }
 
-/* The point farthest above the line from the first to the last. What lies under half of the best speed is no place to
- * stay, and would draw the line down. */
+/* The point farthest above the line from the first to the last. What lies under half of the best
+ * speed is no place to stay, and would draw the line down. */
 static void find_knee(const ExploreSetting *s, const Wanted *w) {
   int from = w->from;
   const ExplorePoint *l = &s->points.at[w->to];
@@ -120,7 +126,8 @@ static void find_knee(const ExploreSetting *s, const Wanted *w) {
   int at = -1;
   for (int i = from + 1; i < w->to; i++) {
     const ExplorePoint *p = &s->points.at[i];
-    double along = (double)(p->vram_bytes - f->vram_bytes) / (double)(l->vram_bytes - f->vram_bytes);
+    double along =
+        (double)(p->vram_bytes - f->vram_bytes) / (double)(l->vram_bytes - f->vram_bytes);
     double above = (p->rate - f->rate) / (l->rate - f->rate) - along;
     if (above > farthest) {
       farthest = above;
@@ -171,9 +178,13 @@ static Wanted choose_rows(const Explore *x, const ExploreSetting *s, Arena *a) {
 
 static char *gain_text(Arena *a, double from, double to) {
   double ratio = to / from;
-  return ratio >= 10 ? arena_printf(a, "x%.0f", ratio)
+  return ratio >= 10  ? arena_printf(a, "x%.0f", ratio)
          : ratio >= 3 ? arena_printf(a, "x%.1f", ratio)
                       : arena_printf(a, "%+.1f %%", 100 * (ratio - 1));
+}
+
+const char *explore_more(Arena *a, const ExploreRow *r) {
+  return r->more_rate < r->rate * 1.0005 ? "-" : gain_text(a, r->rate, r->more_rate);
 }
 
 /* What one point more would cost that is worth having: the next with 2 % more. */
@@ -188,8 +199,8 @@ static const char *beyond_knee(const ExploreSetting *s, Arena *a, const ExploreR
   return "knee";
 }
 
-static const char *remark_of(const Explore *x, const ExploreSetting *s, Arena *a, const ExploreRow *row,
-                             const ExploreRow *before) {
+static const char *remark_of(const Explore *x, const ExploreSetting *s, Arena *a,
+                             const ExploreRow *row, const ExploreRow *before) {
   Str t = {.arena = a};
   if (row->kinds & ROW_FLOOR) str_add(&t, "the floor");
   if (!before && !(row->kinds & ROW_FLOOR)) str_addf(&t, "the best in %s", format_bytes(a, x->low));
@@ -204,13 +215,22 @@ static const char *remark_of(const Explore *x, const ExploreSetting *s, Arena *a
   return t.text ? t.text : "";
 }
 
-static void add_row(const Explore *x, ExploreSetting *s, Arena *a, const FitResult *r, int point, unsigned kinds) {
+static void add_row(const Explore *x, ExploreSetting *s, Arena *a, const FitResult *r, int point,
+                    unsigned kinds) {
   const PlanPhase *ph = &r->plan->phases.at[r->phase];
   const ExplorePoint *p = &s->points.at[point];
-  ExploreRow row = {.kinds = kinds, .point = point, .vram = p->vram, .vram_bytes = p->vram_bytes,
-                    .peak_bytes = r->plan->peak_bytes, .step_ns = ph->step_ns, .rate = rate_of(r, ph->step_ns),
-                    .micro_batch = ph->micro_batch, .accumulation = ph->accumulation, .chunks = ph->chunks,
-                    .recompute_ns = ph->recompute_ns * ph->accumulation, .plan_id = r->plan->id};
+  ExploreRow row = {.kinds = kinds,
+                    .point = point,
+                    .vram = p->vram,
+                    .vram_bytes = p->vram_bytes,
+                    .peak_bytes = r->plan->peak_bytes,
+                    .step_ns = ph->step_ns,
+                    .rate = rate_of(r, ph->step_ns),
+                    .micro_batch = ph->micro_batch,
+                    .accumulation = ph->accumulation,
+                    .chunks = ph->chunks,
+                    .recompute_ns = ph->recompute_ns * ph->accumulation,
+                    .plan_id = r->plan->id};
   row.recompute = explore_recompute(a, r->plan, ph->programs[0]);
   row.more_rate = s->points.at[point_within(s, p->vram_bytes + x->more_bytes)].rate;
   if (row.more_rate < row.rate) row.more_rate = row.rate;
@@ -238,8 +258,8 @@ static int64_t more_bytes(const Explore *x, const ExploreSetting *s) {
   return round_step((x->high < last ? x->high : last) - first, MOST_SIZES);
 }
 
-FitResult explore_setting(Explore *x, Arena *a, Arena *own, const Job *job, const PlanArgs *args, const char *label,
-                          const char *flags) {
+FitResult explore_setting(Explore *x, Arena *a, Arena *own, const Job *job, const PlanArgs *args,
+                          const char *label, const char *flags) {
   Arena *scratch = arena_new();
   ExploreSetting s = {.label = label, .flags = flags, .layers = job->layers};
   FitPool *pool = fit_pool(job, scratch, args);

@@ -1,15 +1,21 @@
-/* explore_json.c - what was explored, for programs: one JSON object (docs/schema/explore.json) or CSV, one line a point.
- * Input: an Explore. Bytes, seconds and counts. */
+/* explore_json.c - what was explored, for programs: one JSON object (docs/schema/explore.json) or
+ * CSV, one line a point. Input: an Explore. Bytes, seconds and counts. */
 #include <jansson.h>
 
 #include "explore.h"
 
-static void put_int(json_t *o, const char *key, int64_t v) { json_object_set_new(o, key, json_integer(v)); }
-static void put_real(json_t *o, const char *key, double v) { json_object_set_new(o, key, json_real(v)); }
+static void put_int(json_t *o, const char *key, int64_t v) {
+  json_object_set_new(o, key, json_integer(v));
+}
+static void put_real(json_t *o, const char *key, double v) {
+  json_object_set_new(o, key, json_real(v));
+}
 static void put_text(json_t *o, const char *key, const char *v) {
   json_object_set_new(o, key, v ? json_string(v) : json_null());
 }
-static void put_bool(json_t *o, const char *key, bool v) { json_object_set_new(o, key, json_boolean(v)); }
+static void put_bool(json_t *o, const char *key, bool v) {
+  json_object_set_new(o, key, json_boolean(v));
+}
 
 static json_t *point_json(const ExplorePoint *p) {
   json_t *o = json_object();
@@ -79,7 +85,8 @@ void explore_json(const Explore *x, FILE *to) {
   put_int(o, "low_bytes", x->low);
   json_object_set_new(o, "high_bytes", x->high == INT64_MAX ? json_null() : json_integer(x->high));
   put_int(o, "more_bytes", x->more_bytes);
-  for (int i = 0; i < x->settings.n; i++) json_array_append_new(list, setting_json(&x->settings.at[i]));
+  for (int i = 0; i < x->settings.n; i++)
+    json_array_append_new(list, setting_json(&x->settings.at[i]));
   json_object_set_new(o, "settings", list);
   json_dumpf(o, to, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   fputc('\n', to);
@@ -87,13 +94,15 @@ void explore_json(const Explore *x, FILE *to) {
 }
 
 void explore_csv(const Explore *x, FILE *to) {
-  fputs("setting,vram,peak_bytes,step_seconds,tokens_per_second,micro_batch,chunks,recompute\n", to);
+  fputs("setting,vram,peak_bytes,step_seconds,tokens_per_second,micro_batch,chunks,recompute\n",
+        to);
   for (int i = 0; i < x->settings.n; i++) {
     const ExploreSetting *s = &x->settings.at[i];
     for (int k = 0; k < s->points.n; k++) {
       const ExplorePoint *p = &s->points.at[k];
-      fprintf(to, "\"%s\",%s,%lld,%.9g,%.9g,%lld,%d,%d\n", s->label, p->vram, (long long)p->at.peak_bytes,
-              (double)p->at.step_ns * 1e-9, p->rate, (long long)p->at.micro_batch, p->at.chunks, p->at.front > 0);
+      fprintf(to, "\"%s\",%s,%lld,%.9g,%.9g,%lld,%d,%d\n", s->label, p->vram,
+              (long long)p->at.peak_bytes, (double)p->at.step_ns * 1e-9, p->rate,
+              (long long)p->at.micro_batch, p->at.chunks, p->at.front > 0);
     }
   }
 }

@@ -1,5 +1,5 @@
-/* explore_text.c - what was explored, for people: a plot of speed against memory and a table of plans that --vram gives
- * again. Input: an Explore. Output: text. */
+/* explore_text.c - what was explored, for people: a plot of speed against memory and a table of
+ * plans that --vram gives again. Input: an Explore. Output: text. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +17,9 @@ typedef struct {
 } Plot;
 
 /* Of the front of setting i: 'o' when it is alone, else a letter. */
-static char front_sign(const Explore *x, int i) { return x->settings.n == 1 ? 'o' : (char)(i < 26 ? 'a' + i : '+'); }
+static char front_sign(const Explore *x, int i) {
+  return x->settings.n == 1 ? 'o' : (char)(i < 26 ? 'a' + i : '+');
+}
 
 static int column_of(const Plot *p, double bytes) {
   return (int)lround((bytes - p->x0) / (p->x1 - p->x0) * (p->columns - 1));
@@ -32,7 +34,8 @@ static void dot(Plot *p, double bytes, double rate, char sign) {
   if (*at == ' ' || *at == '|' || *at == '.' || sign == '*') *at = sign;
 }
 
-/* From the lowest floor to the budget; from two fifths of the best speed, or the lowest that there is. */
+/* From the lowest floor to the budget; from two fifths of the best speed, or the lowest that there
+ * is. */
 static bool scale(Plot *p, const Explore *x) {
   double first = INFINITY, last = 0, lowest = INFINITY, best = 0;
   for (int i = 0; i < x->settings.n; i++) {
@@ -40,7 +43,8 @@ static bool scale(Plot *p, const Explore *x) {
     for (int k = 0; k < s->points.n; k++) {
       const ExplorePoint *q = &s->points.at[k];
       if (q->vram_bytes > x->high) break;
-      if (q->vram_bytes < x->low && k + 1 < s->points.n && s->points.at[k + 1].vram_bytes <= x->low) continue;
+      if (q->vram_bytes < x->low && k + 1 < s->points.n && s->points.at[k + 1].vram_bytes <= x->low)
+        continue;
       first = fmin(first, (double)q->vram_bytes);
       last = fmax(last, (double)q->vram_bytes);
       lowest = fmin(lowest, q->rate);
@@ -74,12 +78,13 @@ static void fill_plot(Plot *p, const Explore *x) {
     for (int k = 0; k < s->all.n; k++)
       dot(p, (double)s->all.at[k].peak_bytes, work / (double)s->all.at[k].step_ns, '.');
     for (int k = 0; k < s->rows.n; k++)
-      if (s->rows.at[k].kinds & ROW_MARK) dot(p, (double)s->rows.at[k].vram_bytes, s->rows.at[k].rate, '*');
+      if (s->rows.at[k].kinds & ROW_MARK)
+        dot(p, (double)s->rows.at[k].vram_bytes, s->rows.at[k].rate, '*');
   }
 }
 
 static char *rate_short(Arena *a, double rate) {
-  return rate >= 999500 ? arena_printf(a, "%.2fM", rate * 1e-6)
+  return rate >= 999500  ? arena_printf(a, "%.2fM", rate * 1e-6)
          : rate >= 10000 ? arena_printf(a, "%.1fk", rate * 1e-3)
                          : arena_printf(a, rate < 100 ? "%.1f" : "%.0f", rate);
 }
@@ -120,14 +125,16 @@ static void plot(const Explore *x, Arena *a, FILE *to, int columns) {
   if (p->columns > PLOT_MOST) p->columns = PLOT_MOST;
   if (p->columns < PLOT_LEAST || !scale(p, x)) return;
   fill_plot(p, x);
-  fprintf(to, "\n%s (est.)   %s plans weighed, %s on the front     %s . slower%s%s\n", x->settings.at[0].unit,
-          format_count(a, weighed(x)), format_count(a, points_in_range(x)), x->settings.n == 1 ? "o front" : "a b .. fronts",
-          x->mark > 0 ? "  * --vram " : "", x->mark > 0 ? format_bytes(a, x->mark) : "");
+  fprintf(to, "\n%s (est.)   %s plans weighed, %s on the front     %s . slower%s%s\n",
+          x->settings.at[0].unit, format_count(a, weighed(x)), format_count(a, points_in_range(x)),
+          x->settings.n == 1 ? "o front" : "a b .. fronts", x->mark > 0 ? "  * --vram " : "",
+          x->mark > 0 ? format_bytes(a, x->mark) : "");
   for (int r = 0; r < PLOT_ROWS; r++) {
     double rate = p->y1 - (p->y1 - p->y0) * r / (PLOT_ROWS - 1);
     int end = p->columns;
     while (end > 0 && p->at[r][end - 1] == ' ') end--;
-    fprintf(to, "%*s |%.*s\n", PLOT_MARGIN - 1, r % 4 == 0 || r == PLOT_ROWS - 1 ? rate_short(a, rate) : "", end, p->at[r]);
+    fprintf(to, "%*s |%.*s\n", PLOT_MARGIN - 1,
+            r % 4 == 0 || r == PLOT_ROWS - 1 ? rate_short(a, rate) : "", end, p->at[r]);
   }
   print_axis(p, a, to);
 }
@@ -142,20 +149,15 @@ static bool any_big(const Explore *x) {
   return false;
 }
 
-/* "+2.1 %", "x26"; "-" when it is nothing. */
-static const char *more_text(Arena *a, const ExploreRow *r) {
-  double ratio = r->more_rate / r->rate;
-  if (ratio < 1.0005) return "-";
-  return ratio >= 3 ? arena_printf(a, "x%.0f", ratio) : arena_printf(a, "%+.1f %%", 100 * (ratio - 1));
-}
-
 static void table_row(const ExploreRow *r, bool big, int wide, Arena *a, FILE *to) {
-  char *batch = arena_printf(a, "%lld x %-5lld", (long long)r->micro_batch, (long long)r->accumulation);
-  char *size = arena_printf(a, big ? "%.2f" : "%.1f", big ? gib(r->vram_bytes) : mib(r->vram_bytes));
+  char *batch =
+      arena_printf(a, "%lld x %-5lld", (long long)r->micro_batch, (long long)r->accumulation);
+  char *size =
+      arena_printf(a, big ? "%.2f" : "%.1f", big ? gib(r->vram_bytes) : mib(r->vram_bytes));
   const char *loss = r->chunks > 1 ? arena_printf(a, "1/%d", r->chunks) : "whole";
   fprintf(to, "%s %7s %11s %9s %12s %5s  %-*.*s %8s  %s\n", r->kinds & ROW_MARK ? "*" : " ", size,
-          format_count(a, llround(r->rate)), time_short(a, r->step_ns), batch, loss, wide, wide, r->recompute,
-          more_text(a, r), r->remark);
+          format_count(a, llround(r->rate)), time_short(a, r->step_ns), batch, loss, wide, wide,
+          r->recompute, explore_more(a, r), r->remark);
 }
 
 static void setting_head(const Explore *x, int i, Arena *a, FILE *to) {
@@ -174,11 +176,12 @@ static void table(const Explore *x, Arena *a, FILE *to, int columns) {
   bool big = any_big(x);
   int wide = columns >= 112 ? 30 : 24;
   char *more = arena_printf(a, "+%s", format_bytes(a, x->more_bytes));
-  fprintf(to, "\n  %7s %11s %9s %12s %5s  %-*s %8s  what changed\n", big ? "GiB" : "MiB", x->settings.at[0].unit, "step",
-          "B x accum", "loss", wide, "recompute", more);
+  fprintf(to, "\n  %7s %11s %9s %12s %5s  %-*s %8s  what changed\n", big ? "GiB" : "MiB",
+          x->settings.at[0].unit, "step", "B x accum", "loss", wide, "recompute", more);
   for (int i = 0; i < x->settings.n; i++) {
     setting_head(x, i, a, to);
-    for (int k = 0; k < x->settings.at[i].rows.n; k++) table_row(&x->settings.at[i].rows.at[k], big, wide, a, to);
+    for (int k = 0; k < x->settings.at[i].rows.n; k++)
+      table_row(&x->settings.at[i].rows.at[k], big, wide, a, to);
   }
 }
 
@@ -186,12 +189,13 @@ static void table(const Explore *x, Arena *a, FILE *to, int columns) {
 
 static void head(const Explore *x, Arena *a, FILE *to) {
   const Job *j = x->job;
-  fprintf(to, "%s%s%s%s   %s params   %d layers", j->model, j->preset ? "(" : "", j->preset ? j->preset : "",
-          j->preset ? ")" : "", format_count(a, j->params), j->layers);
+  fprintf(to, "%s%s%s%s   %s params   %d layers", j->model, j->preset ? "(" : "",
+          j->preset ? j->preset : "", j->preset ? ")" : "", format_count(a, j->params), j->layers);
   int64_t T = phase_dim(j, 0, "T");
   if (T > 0) fprintf(to, "   T=%lld", (long long)T);
   fprintf(to, "   target %s", x->target->name);
-  if (x->target->usable_bytes < INT64_MAX) fprintf(to, " (%s)", bytes_short(a, x->target->usable_bytes));
+  if (x->target->usable_bytes < INT64_MAX)
+    fprintf(to, " (%s)", bytes_short(a, x->target->usable_bytes));
   fputc('\n', to);
   for (int i = 0; i < j->overrides.n; i++)
     fprintf(to, "%s%s", i ? ", " : "command line    ", j->overrides.at[i]);
@@ -211,7 +215,7 @@ void explore_text(const Explore *x, FILE *to, int columns) {
   if (x->mark > 0 && x->settings.n == 1 && x->mark < s->floor_bytes)
     fprintf(to, "\nno plan fits %s\n", format_bytes(a, x->mark));
   if (x->settings.n == 1 && rows && x->low < s->floor_bytes)
-    fprintf(to, "\nbelow %s nothing fits; above %s nothing is gained\n", bytes_short(a, s->floor_bytes),
-            bytes_short(a, vec_last(&s->points).vram_bytes));
+    fprintf(to, "\nbelow %s nothing fits; above %s nothing is gained\n",
+            bytes_short(a, s->floor_bytes), bytes_short(a, vec_last(&s->points).vram_bytes));
   arena_free(a);
 }
