@@ -41,6 +41,16 @@ static void number_events(RecModel *m) {
   }
 }
 
+/* Nothing may read a value after an op has taken over its storage. */
+static void check_aliases(const RecModel *m) {
+  for (int k = 0; k < m->nop; k++) {
+    int v = m->op[k].alias;
+    if (v < 0 || m->prod[v] < 0) continue;
+    int last = m->event_op[m->first_event[v + 1] - 1];
+    ensure(last == k, "op %d reads value %d, which op %d overwrote", last, v, k);
+  }
+}
+
 /* Layers are numbered anew, in order of first appearance. */
 static void number_layers(RecModel *m) {
   int most = 0;
@@ -95,6 +105,7 @@ RecModel *rec_model(Arena *a, const RecProblem *p) {
   }
   number_layers(m);
   number_events(m);
+  check_aliases(m);
   find_redo(m);
   return m;
 }
