@@ -14,7 +14,8 @@ enum {
   SMALLEST_SHARE = 5000,      /* values below this share of the peak are never dropped, */
   SMALLEST_PER_OP = 7,        /* or below 1 / (7 ops) of it in large graphs */
   STEPS_PER_EFFORT = 6000000, /* search steps */
-  SQUEEZE_STEPS = 300000      /* without search */
+  SQUEEZE_STEPS = 300000,
+  EXPLORE_STEPS = 600000 /* without effort, for graphs that are no stack of layers */
 };
 
 void pool_add(RecPool *pool, RecResult r, const uint8_t *d) {
@@ -196,6 +197,26 @@ static void settle_peaks(RecPool *pool, RecSim *s, const RecProblem *p) {
   *pool = exact;
 }
 
+/* Whether nearly all that is saved stays within a layer or passes to the next: then the layered
+ * programme sees all of it. */
+static bool is_stack(const RecModel *m) {
+  enum { MOST_PERCENT = 90 };
+  __int128 all = 0, near = 0;
+  if (m->nlayer < 3) return false;
+  for (int i = 0; i < m->nitem; i++) {
+    int v = m->item[i].value, lo = m->nlayer, hi = 0;
+    if (!m->item[i].crosses) continue;
+    for (int e = m->first_event[v]; e < m->first_event[v + 1]; e++) {
+      int layer = m->layer[m->event_op[e]];
+      if (layer < lo) lo = layer;
+      if (layer > hi) hi = layer;
+    }
+    all += m->bytes[v];
+    if (hi - lo <= 1) near += m->bytes[v];
+  }
+  return near * 100 >= all * MOST_PERCENT;
+}
+
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt) {
   Arena *own = arena_new();
   RecModel *m = rec_model(own, p);
@@ -214,7 +235,11 @@ RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt) {
     rec_baselines(m, s, &pool);
     rec_layered(m, s, &pool);
     rec_squeeze(m, s, &pool, SQUEEZE_STEPS);
-    if (effort > 0) rec_search(m, s, &pool, (int64_t)(effort * STEPS_PER_EFFORT));
+    if (effort > 0) {
+      rec_search(m, s, &pool, (int64_t)(effort * STEPS_PER_EFFORT));
+    } else if (!is_stack(m)) {
+      rec_explore(m, s, &pool, EXPLORE_STEPS);
+    }
   }
   settle_peaks(&pool, s, p);
   RecFront front = {.at = arena_array(a, RecPlan, pool.plan.n), .n = pool.plan.n};

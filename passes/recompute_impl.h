@@ -163,7 +163,9 @@ void rec_layered(RecModel *m, RecSim *s, RecPool *pool);
 void rec_baselines(RecModel *m, RecSim *s, RecPool *pool);
 /* Lowers the smallest peak. */
 void rec_squeeze(RecModel *m, RecSim *s, RecPool *pool, int64_t work);
-/* Repair, improvement and annealing at a fixed grid of budgets, within `work` steps. */
+/* Every single change of every plan, as far as `work` steps go. */
+void rec_explore(RecModel *m, RecSim *s, RecPool *pool, int64_t work);
+/* Exploration, and annealing at a fixed grid of budgets, within `work` steps. */
 void rec_search(RecModel *m, RecSim *s, RecPool *pool, int64_t work);
 
 #endif

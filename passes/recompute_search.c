@@ -308,6 +308,11 @@ void rec_squeeze(RecModel *m, RecSim *s, RecPool *pool, int64_t work) {
   while (sim_work(s) < limit && (squeeze_step(&x, limit) || drop_more(&x))) continue;
 }
 
+void rec_explore(RecModel *m, RecSim *s, RecPool *pool, int64_t work) {
+  Search x = search_new(m, s, pool);
+  explore_front(&x, sim_work(s) + work);
+}
+
 void rec_search(RecModel *m, RecSim *s, RecPool *pool, int64_t work) {
   enum {
     GRID = 16, /* budgets, denser towards the floor */
