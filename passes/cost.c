@@ -18,7 +18,7 @@ static int64_t element_weight(Op op) {
     case OP_ERF:
     case OP_SIN:
     case OP_COS:
-    case OP_POW: return 12;
+    case OP_POW: return 8;
     case OP_RANDOM: return 16;
     case OP_DIV:
     case OP_SQRT:
@@ -185,13 +185,16 @@ static double rate(const KernelCost *k, const Target *t) {
   return 1e12 * (k->type == DT_F32 && k->tf32 ? t->tf32_tflops : t->tflops[k->type]);
 }
 
+/* Element operations a second for each FLOP/s of large f32 products. */
+static double element_rate(const Target *t) { return t->kind == DEV_CUDA ? 0.4e12 : 0.13e12; }
+
 int64_t cost_ns(const KernelCost *k, const Target *t) {
   double arithmetic;
   switch (k->kind) {
     case CL_GEMM: arithmetic = (double)k->flops / (rate(k, t) * gemm_share(k, t)); break;
     case CL_ATTENTION:
     case CL_ATTENTION_BWD: arithmetic = (double)k->flops / (rate(k, t) * attention_share(k, t)); break;
-    default: arithmetic = (double)k->flops / (0.2e12 * t->tflops[DT_F32]); break;
+    default: arithmetic = (double)k->flops / (element_rate(t) * t->tflops[DT_F32]); break;
   }
   double moving = (double)k->bytes / (0.9e9 * t->copy_gbs);
   return llround(1e9 * fmax(arithmetic, moving) + 1e3 * t->launch_us * k->launches);
@@ -204,7 +207,7 @@ int64_t cost_workspace(const KernelCost *k, const Target *t) {
     case CL_GEMM: return t->workspace_bytes;
     case CL_LOOP:
       if (k->columns == 0) return 0;
-      return mul64(cuda ? cuda_sum_blocks(k->flat, k->rows) : column_blocks(k->rows), k->columns) * 4;
+      return mul64(cuda ? cuda_plan_blocks(k->flat, k->rows) : column_blocks(k->rows), k->columns) * 4;
     case CL_ATTENTION_BWD:
       return cuda ? attention_workspace(&(AttProblem){.batch = k->batch, .heads = 1, .tq = k->m}) : 0;
     case CL_SCATTER: return cuda ? scatter_workspace(k->rows) : 0;

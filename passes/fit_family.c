@@ -160,12 +160,16 @@ static void add_id(Arena *a, Ids *list, int id) {
  * between the last layer and its gradient is a layer of its own. */
 static void solver_layers(const Clusters *c, RecOp *op) {
   int last = -1, now = 0;
-  for (int i = 0; i < c->n; i++)
+  for (int i = c->n - 1; i >= 0; i--) {
     if (c->at[i].layer > last) last = c->at[i].layer;
+    if (c->at[i].layer >= 0) now = c->at[i].layer; /* ends as the first one's */
+  }
+  bool begun = false;
   for (int i = 0; i < c->n; i++) {
     if (c->at[i].layer >= 0) {
       now = c->at[i].layer;
-    } else if (c->at[i].phase == PH_FORWARD && i > 0 && now == last) {
+      begun = true;
+    } else if (c->at[i].phase == PH_FORWARD && begun && now == last) {
       now = last + 1;
     }
     op[i].layer = now;
