@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/cli.h"
+#include "frontend/cli_diff.h"
 #include "runtime/checkpoint.h"
 #include "runtime/program.h"
 
@@ -203,6 +204,8 @@ static int inspect_weights(Cli *c, const char *path) {
 }
 
 int cmd_inspect(Cli *c) {
+  if (c->flag.diff) return cli_diff(c);
+  if (c->args.n > 1) return cli_usage(c, "`mtc inspect` takes one file, or two with --diff");
   const char *path = c->args.at[0];
   if (str_ends(path, ".mt")) return inspect_model(c);
   if (!path_exists(path)) return cli_fail(c, EXIT_IO, "%s: %s", path, strerror(ENOENT));
