@@ -151,5 +151,5 @@ void program_tables(const Plan *p, Program *out) {
   out->ckpt_every = j->checkpoint.every;
   out->ckpt_keep = j->checkpoint.keep;
   out->ckpt_only = j->checkpoint.only;
-  if (!job_target_input(j, &out->target_input, &out->ignore)) out->target_input = NULL;
+  if (!j->elab || !job_target_input(j, &out->target_input, &out->ignore)) out->target_input = NULL;
 }
