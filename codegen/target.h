@@ -36,4 +36,9 @@ static inline int64_t cuda_sum_blocks(bool flat, int64_t n) {
   int64_t blocks = ceil_div(n, flat ? 8192 : 32), most = flat ? 256 : 264;
   return blocks < most ? blocks : most;
 }
+/* Room for either, so that the CPU can execute a plan made for CUDA. */
+static inline int64_t cuda_plan_blocks(bool flat, int64_t n) {
+  int64_t cuda = cuda_sum_blocks(flat, n), cpu = column_blocks(n);
+  return cuda > cpu ? cuda : cpu;
+}
 #endif
