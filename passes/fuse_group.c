@@ -3,12 +3,12 @@
  *
  * Input: a legal graph (fuse_legal.c). Output: groups; each is a loop nest over one space, or a
  * kernel call with the ADD and ASSIGN that it absorbs. A merge is made whenever it is legal, since
- * it saves the bytes between the two: space      one of the two spaces holds the other, axes
- * matched through the value between them levels     what reduces agrees on which axes are rows;
- * sums over all rows are terminal storage    nobody inside reads from storage what is computed
- * inside order      no path from one to the other through a third phases     backward does not run
- * with forward that recompute may want apart; a chunk stays by itself variables  an ASSIGN runs
- * with readers of the old value only where they read the same element */
+ * it saves the bytes between the two. It is legal when one of the two spaces holds the other, axes
+ * matched through the value between them; when what reduces agrees on which axes are rows, and
+ * nobody but a second stage reads sums over all rows; when nobody inside reads from storage what is
+ * computed inside; when no path leads from one to the other through a third; when backward does not
+ * run with forward that recompute may want apart, nor one chunk with another; and when an ASSIGN
+ * runs with readers of the old value only where they read the same element. */
 #include <string.h>
 
 #include "fuse.h"
@@ -38,7 +38,7 @@ typedef struct {
   Nest *group;  /* per node */
   NodeId *next; /* per node: next member */
   AxisMap *axes;
-  bool *terminal; /* per node: a sum over all rows */
+  bool *column; /* per node: a sum over all rows, or made of such sums in the second stage */
   bool *tail;
   NodeId **after;
   int *nafter;
@@ -270,12 +270,22 @@ typedef struct {
   int8_t to[2][MAX_RANK]; /* axes of the two groups in it */
 } Union;
 
-static bool spaces_fit(Fuse *f, int a, int b, int n, const int8_t *ma, const int8_t *mb, Union *u) {
+/* Group b, element-wise, has just the columns of group a. */
+static bool is_second_stage(const Nest *a, const Nest *b, const int8_t *to) {
+  if (b->outer >= 0 || a->outer < 0 || b->space.rank != a->space.rank - a->outer) return false;
+  for (int k = 0; k < b->space.rank; k++)
+    if (to[k] != a->outer + k) return false;
+  return b->space.rank > 0;
+}
+
+static bool spaces_fit(Fuse *f, int a, int b, int n, const int8_t *ma, const int8_t *mb,
+                       bool second, Union *u) {
   const Nest *x = &f->group[a], *y = &f->group[b];
   if (!unite(&x->space, &y->space, n, ma, mb, &u->space, u->to[0], u->to[1])) return false;
   int ra = x->space.rank, rb = y->space.rank, r = u->space.rank;
   if (r != (ra > rb ? ra : rb)) return false;
   u->outer = ra == r && x->outer >= 0 ? x->outer : rb == r ? y->outer : -1;
+  if (second) return r == ra && is_second_stage(x, y, u->to[1]);
   if (ra == rb) return x->outer < 0 || y->outer < 0 || x->outer == y->outer;
   return ra < rb ? embeds(f, a, b, u->to[0]) : embeds(f, b, a, u->to[1]);
 }
@@ -312,9 +322,10 @@ static AxisMap mapped(const AxisMap *m, const int8_t *to) {
   return r;
 }
 
-/* Edges between the members of two groups; -1 when one of them must come from storage or joins
- * other axes than u. */
-static int edges_between(Fuse *f, int a, int b, const Union *u) {
+/* Edges between the members of two groups; -1 when one of them must come from storage, joins other
+ * axes than u, or takes column results where it should not: with `second`, group b becomes the
+ * second stage of a and takes nothing else of it; otherwise nobody reads them. */
+static int edges_between(Fuse *f, int a, int b, const Union *u, bool second) {
   int edges = 0;
   for (int side = 0; side < 2; side++) {
     for (NodeId n = f->group[side ? b : a].head; n >= 0; n = f->next[n]) {
@@ -323,7 +334,8 @@ static int edges_between(Fuse *f, int a, int b, const Union *u) {
         NodeId d = val(f->g, x->in[k])->def;
         int8_t axes[MAX_RANK];
         if (root(f, d) != (side ? a : b)) continue;
-        if (f->terminal[d] || !operand_axes(f, n, k, axes)) return -1;
+        if (f->column[d] != second || !operand_axes(f, n, k, axes)) return -1;
+        if (second && side == 0) return -1;
         for (int i = 0; i < val(f->g, x->in[k])->shape.rank; i++)
           if (u->to[side][axes[i]] != u->to[!side][f->axes[d].axes[i]]) return -1;
         edges++;
@@ -403,13 +415,15 @@ static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, co
   int a = root(f, na), b = root(f, nb);
   const Nest *x = &f->group[a], *y = &f->group[b];
   Union u;
+  bool second = f->column[na];
   if (a == b) return true;
   if (!x->loop || !y->loop || x->chunk != y->chunk) return false;
   if ((x->forward || y->forward) && (x->backward || y->backward)) return false;
-  if (!spaces_fit(f, a, b, n, ma, mb, &u)) return false;
-  int edges = edges_between(f, a, b, &u);
+  if (!spaces_fit(f, a, b, n, ma, mb, second, &u)) return false;
+  int edges = edges_between(f, a, b, &u, second);
   if (edges < 0 || x->inputs + y->inputs - edges > MAX_INPUTS) return false;
   if (!variables_fit(f, a, b, &u) || path_between(f, a, b) || path_between(f, b, a)) return false;
+  for (NodeId k = y->head; k >= 0 && second; k = f->next[k]) f->column[k] = true;
   merge(f, a, b, &u, edges);
   return true;
 }
@@ -448,7 +462,7 @@ static void start_group(Fuse *f, NodeId id) {
   bool rows = n->op == OP_SUM && naxes > 0 && list[0] == 0; /* leading axes: a sum over all rows */
   q->outer = rows ? naxes : q->space.rank - naxes;
   if (rows) {
-    f->terminal[id] = true;
+    f->column[id] = true;
     for (int k = 0; k < q->space.rank - naxes; k++) f->axes[id].axes[k] = (int8_t)(k + naxes);
   }
 }
@@ -481,7 +495,7 @@ static void join_operands(Fuse *f, NodeId id) {
     done[best] = true;
     NodeId d = val(f->g, n->in[best])->def;
     if (!f->group[d].loop && !f->group[root(f, d)].loop) continue;
-    if (!fuse_is_loop(f->l, node_at(f->g, d)) || f->terminal[d]) continue;
+    if (!fuse_is_loop(f->l, node_at(f->g, d))) continue;
     int8_t mb[MAX_RANK];
     if (!operand_axes(f, id, best, mb)) continue;
     int8_t ma[MAX_RANK];
@@ -602,7 +616,7 @@ Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
   f.group = arena_array(a, Nest, g->nodes.n + 1);
   f.next = arena_array(a, NodeId, g->nodes.n + 1);
   f.axes = arena_array(a, AxisMap, g->nodes.n + 1);
-  f.terminal = arena_array(a, bool, g->nodes.n + 1);
+  f.column = arena_array(a, bool, g->nodes.n + 1);
   f.stack = arena_array(a, NodeId, g->nodes.n + 1);
   fuse_var_order(g, l, a, &f.after, &f.nafter);
   list_waiters(&f);

@@ -11,6 +11,7 @@ typedef struct {
   Arena *arena;
   int *cluster;   /* per node: position of its cluster, -1 none */
   int *index;     /* per node: its index in the cluster */
+  bool *column;   /* per node: column level */
   NodeId *before; /* graph_assign_before */
   const char *why;
 } Check;
@@ -144,10 +145,28 @@ static bool check_reduce(Check *k, const Cluster *c, NodeId n) {
   return true;
 }
 
-static bool is_column(const Check *k, const Cluster *c, NodeId n) {
+static bool sums_rows(const Check *k, const Cluster *c, NodeId n) {
   const Node *x = node_at(k->g, n);
   const int64_t *axes;
   return x->op == OP_SUM && node_list(x, "axes", &axes) == c->outer && c->outer > 0 && axes[0] == 0;
+}
+
+/* Column level: a sum over all rows, or what is made of one in the second stage: element-wise, over
+ * columns alone. */
+static bool check_level(Check *k, const Cluster *c, NodeId n) {
+  const Node *x = node_at(k->g, n);
+  k->column[n] = sums_rows(k, c, n);
+  bool second = false;
+  for (int o = 0; o < x->nin; o++)
+    second |= inside(k, x->in[o], k->cluster[n]) && k->column[val(k->g, x->in[o])->def];
+  if (!second) return true;
+  k->column[n] = true;
+  if (op_kind(x->op) != ELEM && x->op != OP_ASSIGN)
+    return fail(k, c, n, "reads a sum over all rows");
+  const AxisMap *m = map_of(k, c, n);
+  for (int i = 0; x->nout && i < val(k->g, x->out)->shape.rank; i++)
+    if (m->axes[i] < c->outer) return fail(k, c, n, "takes rows and sums over all rows");
+  return true;
 }
 
 /* Operand o of node n, computed inside, lies in the space as the node reads it. */
@@ -157,7 +176,6 @@ static bool check_operand(Check *k, const Cluster *c, NodeId n, int o) {
   const AxisMap *m = map_of(k, c, n), *md = map_of(k, c, d);
   const int64_t *axes;
   int rank = val(k->g, x->in[o])->shape.rank;
-  if (is_column(k, c, d)) return fail(k, c, n, "reads a sum over all rows inside");
   if (x->op == OP_GATHER && o == 0) return fail(k, c, n, "has its table computed inside");
   if (x->op == OP_RANDOM) return fail(k, c, n, "has an operand computed inside");
   if (op_kind(x->op) == REDUCE) return true;
@@ -202,6 +220,7 @@ static bool check_loop(Check *k, int i) {
   for (int j = 0; j < c->nnodes; j++) {
     NodeId n = c->nodes[j];
     const Node *x = node_at(k->g, n);
+    if (!check_level(k, c, n)) return false;
     if (x->op == OP_ASSIGN) {
       if (!check_assign(k, c, n)) return false;
       continue;
@@ -273,6 +292,7 @@ const char *fuse_verify(const Clusters *c, Arena *a) {
   const Graph *g = c->g;
   k.cluster = arena_array(a, int, g->nodes.n + 1);
   k.index = arena_array(a, int, g->nodes.n + 1);
+  k.column = arena_array(a, bool, g->nodes.n + 1);
   for (NodeId n = 0; n < g->nodes.n; n++) k.cluster[n] = -1;
   bool *is_result = arena_array(a, bool, g->values.n + 1);
   for (int i = 0; i < g->results.n; i++) is_result[g->results.at[i]] = true;

@@ -28,8 +28,9 @@ typedef enum {
  * one level, told by node_axes: which axes of the space its own axes are (its k-th axis is space axis axes[k], ascending):
  *   element   any axes of the space
  *   row       rows only: also results of REDUCE over exactly all columns
- *   column    results of SUM over exactly all rows (needs outer < rank or rank == outer for a full reduction): terminal,
- *             computed in fixed-order partials [blocks, columns] (workspace) and a second stage
+ *   column    results of SUM over exactly all rows (needs outer < rank or rank == outer for a full reduction), computed in
+ *             fixed-order partials [blocks, columns] (workspace) and a second stage; and element-wise nodes of columns
+ *             alone that are made of them in that stage: `grad += sum`. Nothing else inside reads them
  * A BROADCAST node inside maps axes only. Other VIEW nodes stand inside only directly on a cluster input (index-mapped
  * loads, when strides cannot express the view). OP_GATHER's table is a cluster input; its ids may be computed inside.
  * An ASSIGN inside stores its operand straight into the variable; the same element may be read before in the cluster. */
