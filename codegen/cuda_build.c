@@ -11,7 +11,8 @@
 enum { PROGRAM_FUNCTIONS = 12 }; /* small functions that share an NVRTC program */
 
 typedef struct {
-  const char *name, *text; /* text: the whole function */
+  const char *name, *head; /* head: a comment */
+  CudaFunction f;
   uint64_t key;
 } SmallFn;
 
@@ -74,20 +75,25 @@ static const char *short_name(Arena *a, const char *path) {
 }
 
 static int small_function(CudaBuild *b, const Kernel *k, const CudaFunction *f, int part) {
-  const char *head = arena_printf(b->arena, "__launch_bounds__(%d)", f->threads);
-  uint64_t key = hash_bytes(head, strlen(head), hash_text(f->body));
+  uint64_t key = hash_text(cuda_function_text(f, "", b->arena));
   for (int i = 0; i < b->small.n; i++)
     if (b->small.at[i].key == key) return i;
   const char *name = arena_printf(b->arena, "k%d_%s%s", b->small.n, short_name(b->arena, k->name), part ? "_2" : "");
-  const char *text = arena_printf(b->arena, "// %s (%s)\nextern \"C\" __global__ void %s %s%s\n", k->name ? k->name : "",
-                                  k->where ? k->where : "", head, name, f->body);
-  vec_push(b->arena, &b->small, ((SmallFn){name, text, key}));
+  const char *head = arena_printf(b->arena, "// %s (%s)", k->name ? k->name : "", k->where ? k->where : "");
+  vec_push(b->arena, &b->small, ((SmallFn){name, head, *f, key}));
   return b->small.n - 1;
 }
 
+/* The plan's workspace is made before kernels are. */
+static void check_workspace(const Cmd *c, int64_t need) {
+  ensure(need <= c->workspace_bytes, "`%s` needs %lld bytes of workspace, the plan has %lld", c->name, (long long)need,
+         (long long)c->workspace_bytes);
+}
+
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
+  check_workspace(c, cuda_workspace(k));
   CudaFunction f[MAX_LAUNCHES];
-  int n = kernel_print_cuda(k, b->arena, f, MAX_LAUNCHES, why);
+  int n = kernel_print_cuda(k, b->target->sm, b->arena, f, MAX_LAUNCHES, why);
   for (int i = 0; i < n; i++) {
     ensure(f[i].grid < INT32_MAX, "a grid of %lld blocks", (long long)f[i].grid);
     c->launches[i] = (Launch){.kernel = small_function(b, k, &f[i], i), .grid = {(int)f[i].grid, 1, 1},
@@ -139,6 +145,7 @@ int64_t cuda_scatter_bytes(const Cmd *c) { return scatter_workspace(scatter_prob
 
 bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
   ScatterProblem p = scatter_problem(c);
+  check_workspace(c, cuda_scatter_bytes(c));
   if (p.n >= INT32_MAX / 8 || p.n == 0) return *why = "scatter_add of that many rows", false;
   OwnSource s = {.source = arena_printf(b->arena, "%s%s", cuda_prelude_text(b->arena), scatter_source(&p, b->arena))};
   s.key = hash_text(s.source);
@@ -195,6 +202,7 @@ static uint64_t variant_key(const AttVariant *v) { return hash_text(v->source); 
 bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why) {
   AttProblem p = attention_problem(b->target, c);
   p.no_wgmma = b->no_wgmma;
+  check_workspace(c, cuda_attention_bytes(c));
   *why = attention_unsupported(&p);
   if (!*why && c->attention.has_bias) *why = "attention with an additive bias has no CUDA kernel yet";
   if (!*why && c->attention.has_drop) *why = "attention with dropout has no CUDA kernel yet";
@@ -250,7 +258,10 @@ static const char *small_source(const CudaBuild *b, int first) {
   Str s = {.arena = b->arena};
   str_add(&s, cuda_prelude_text(b->arena));
   if (first == 0 && b->tables.n) str_add(&s, tables_text(b));
-  for (int i = first; i < b->small.n && i < first + PROGRAM_FUNCTIONS; i++) str_addf(&s, "\n%s", b->small.at[i].text);
+  for (int i = first; i < b->small.n && i < first + PROGRAM_FUNCTIONS; i++) {
+    const SmallFn *f = &b->small.at[i];
+    str_addf(&s, "\n%s\n%s\n", f->head, cuda_function_text(&f->f, f->name, b->arena));
+  }
   return s.text;
 }
 
@@ -285,13 +296,30 @@ static bool compile_own(CudaBuild *b, Fail *f) {
   return true;
 }
 
+/* A function that spills for the sake of a second block on its SM does without. False when there is none such. */
+static bool relax(CudaBuild *b, const CudaImage *m) {
+  bool changed = false;
+  for (int u = 0; u < m->use.n; u++)
+    for (int i = 0; i < b->small.n; i++) {
+      SmallFn *s = &b->small.at[i];
+      if (!(m->use.at[u].stack_bytes || m->use.at[u].spill_bytes) || strcmp(s->name, m->use.at[u].name)) continue;
+      changed |= s->f.resident != 1;
+      s->f.resident = 1;
+    }
+  return changed;
+}
+
 static bool compile_small(CudaBuild *b, int n, CudaImage *images, Fail *f) {
   CudaSource *sources = arena_array(b->arena, CudaSource, n + 1);
+  const char *name = arena_printf(b->arena, "kernels of %s", b->source);
   for (int i = 0; i < n; i++)
-    sources[i] = (CudaSource){small_source(b, i * PROGRAM_FUNCTIONS),
-                              arena_printf(b->arena, "kernels of %s", b->source), b->target->sm, false};
+    sources[i] = (CudaSource){small_source(b, i * PROGRAM_FUNCTIONS), name, b->target->sm, false};
   if (!nvrtc_compile(b->arena, n, sources, images, f)) return false;
   for (int i = 0; i < n; i++) {
+    if (image_spills(&images[i]) && relax(b, &images[i])) {
+      sources[i].source = small_source(b, i * PROGRAM_FUNCTIONS);
+      if (!nvrtc_compile(b->arena, 1, &sources[i], &images[i], f)) return false;
+    }
     const KernelUse *u = image_spills(&images[i]);
     if (u) bug("kernel %s spills %d bytes on %s", u->name, u->spill_bytes + u->stack_bytes, cuda_arch(b->target->sm));
   }

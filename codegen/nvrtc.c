@@ -140,7 +140,9 @@ static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
   const char *arch = arena_printf(a, "-arch=%s", cuda_arch(s->sm));
   const char *options[] = {arch, "-std=c++17", "--ptxas-options=-v", "-default-device",
                            "--diag-suppress=177", /* functions of the prelude that no kernel calls */
-                           s->fma ? "-fmad=true" : "-fmad=false"};
+                           s->fma ? "-fmad=true" : "-fmad=false",
+                           s->fma ? "-prec-div=true" : "-prec-div=false", /* to 2 units in the last place */
+                           s->fma ? "-prec-sqrt=true" : "-prec-sqrt=false"};
   uint64_t key = hash_text(s->source);
   for (int i = 0; i < COUNT_OF(options); i++)
     key = hash_bytes(options[i], strlen(options[i]), key);

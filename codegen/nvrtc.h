@@ -26,7 +26,8 @@ typedef struct {
   const char *source;
   const char *name;  /* for messages: "kernels of gpt2.mt" */
   int sm;            /* one of cuda_archs */
-  bool fma;          /* contraction allowed (attention); else -fmad=false */
+  bool fma;          /* attention: contraction allowed. Else -fmad=false, and divisions and roots to 2 units in the
+                      * last place */
 } CudaSource;
 
 /* The compute capabilities that kernels are emitted for, and what NVRTC calls them. */

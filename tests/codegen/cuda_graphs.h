@@ -150,13 +150,25 @@ static void kg_copy(KernelGraph *k) { kg_out(k, g_unary(k->g, OP_NEG, kg_wide(k)
 static const struct KernelGraphRow {
   const char *name;
   void (*build)(KernelGraph *k);
+  bool any_width; /* rows may be as long as a vocabulary */
 } kernel_graph_rows[] = {
-    {"layernorm", kg_layernorm}, {"residual_norm", kg_residual_norm}, {"rmsnorm", kg_rmsnorm},
-    {"softmax", kg_softmax},     {"gelu_tanh", kg_gelu_tanh},         {"gelu_erf", kg_gelu_erf},
-    {"swiglu", kg_swiglu},       {"cross_entropy", kg_cross_entropy}, {"dropout", kg_dropout},
-    {"rope", kg_rope},           {"adamw", kg_adamw},                 {"column_sum", kg_column_sum},
-    {"norm", kg_norm},           {"embedding", kg_embedding},         {"copies", kg_copies},
-    {"extremes", kg_extremes},   {"copy", kg_copy},
+    {"layernorm", kg_layernorm, false},
+    {"residual_norm", kg_residual_norm, false},
+    {"rmsnorm", kg_rmsnorm, false},
+    {"softmax", kg_softmax, true},
+    {"gelu_tanh", kg_gelu_tanh, true},
+    {"gelu_erf", kg_gelu_erf, false},
+    {"swiglu", kg_swiglu, false},
+    {"cross_entropy", kg_cross_entropy, true},
+    {"dropout", kg_dropout, false},
+    {"rope", kg_rope, false},
+    {"adamw", kg_adamw, true},
+    {"column_sum", kg_column_sum, true},
+    {"norm", kg_norm, true},
+    {"embedding", kg_embedding, true},
+    {"copies", kg_copies, true},
+    {"extremes", kg_extremes, true},
+    {"copy", kg_copy, true},
 };
 
 static KernelGraph kernel_graph(Arena *a, int row, int64_t rows, int64_t cols, DType t) {

@@ -62,8 +62,8 @@ static AttCase *attention_case(Bench *b, AttShape s) {
     Cmd *m = case_cmd(b, c, back ? CMD_ATTENTION_BWD : CMD_ATTENTION, back ? nb : nf, back ? bwd : fwd);
     m->attention = (Attention){.causal = s.causal, .has_mask = s.mask, .scale = 1 / sqrt((double)s.head)};
     const char *why = NULL;
-    if (!cuda_build_attention(b->build, m, &why)) bug("%s: %s", c->name, why);
     cmd_workspace(c, m, cuda_attention_bytes(m));
+    if (!cuda_build_attention(b->build, m, &why)) bug("%s: %s", c->name, why);
   }
   return x;
 }
@@ -238,8 +238,8 @@ static ScatterCase *scatter_case(Bench *b, int64_t n, int64_t rows, int64_t cols
   Cmd *cmd = case_cmd(b, x->c, CMD_SCATTER, 3, (Tensor[]){x->ids, x->values, x->out});
   cmd->accumulate = accumulate;
   const char *why = NULL;
-  if (!cuda_build_scatter(b->build, cmd, &why)) bug("%s: %s", x->c->name, why);
   cmd_workspace(x->c, cmd, cuda_scatter_bytes(cmd));
+  if (!cuda_build_scatter(b->build, cmd, &why)) bug("%s: %s", x->c->name, why);
   return x;
 }
 

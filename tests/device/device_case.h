@@ -261,8 +261,8 @@ static void add_loop_cluster(Bench *b, LoopCase *l, int i) {
   k->name = arena_printf(b->a, "%s.%d", l->c->name, i);
   Cmd *x = case_cmd(b, l->c, CMD_KERNEL, c->nin + c->nout, t);
   x->name = k->name;
-  if (!cuda_build_kernel(b->build, x, k, &why)) bug("%s: %s", l->c->name, why);
   cmd_workspace(l->c, x, cuda_workspace(k));
+  if (!cuda_build_kernel(b->build, x, k, &why)) bug("%s: %s", l->c->name, why);
 }
 
 static LoopCase *loop_case(Bench *b, int row, int64_t rows, int64_t cols, DType t) {
