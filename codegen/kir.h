@@ -63,7 +63,8 @@ typedef struct {
   const KGuard *guards;
   int64_t gather; /* elements between indexed rows, and their number */
   int64_t gather_rows;
-  uint64_t key;   /* KI_RANDOM */
+  uint64_t key;   /* KI_RANDOM; the same as Kernel.keys[key_slot] */
+  int key_slot;
   KIndex element; /* KI_RANDOM: within the sample */
   bool rounds;    /* the op can leave dtype's values, so that the result is rounded */
   uint32_t mask;  /* loop axes it depends on */
@@ -145,6 +146,8 @@ typedef struct {
   KReg *uniform;
   int nnests;
   KNest *nests;
+  int nkeys;          /* of random numbers: each layer has its own, so that C functions take them as arguments */
+  uint64_t *keys;
   int64_t blocks;     /* of rows, when there are sums over rows; else 0 */
   bool flat_sums;     /* one row: sums over rows run over its elements */
 } Kernel;
@@ -170,8 +173,8 @@ typedef struct {
 KRanges kir_ranges(int64_t n);
 
 /* ---- print_c.c ---- */
-/* The body of the kernel as the text of a C function `void NAME(void *const *arg)`, without NAME: equal texts are one
- * kernel. */
+/* The kernel as the text of a C function `void NAME(void *const *arg, uint64_t key0, ..)`, from the parameters on: equal
+ * texts are one kernel. */
 const char *kernel_print_c(const Kernel *k, Arena *a);
 
 #endif

@@ -119,6 +119,8 @@ static KReg lower_random(Lower *l, const Node *n, const AxisMap *map) {
   int batch = (int)node_int(n, "batch");
   /* Without a batch axis the sample is 0. */
   KInstr i = {.kind = KI_RANDOM, .dtype = v->dtype, .nin = batch < 0 ? 3 : 4, .key = (uint64_t)node_int(n, "key")};
+  i.key_slot = l->k->nkeys;
+  l->k->keys[l->k->nkeys++] = i.key;
   for (int w = 0; w < 2; w++) {
     KIndex word = kindex_zero();
     word.constant = w;
@@ -308,6 +310,7 @@ Kernel *lower_cluster(const Graph *g, const Cluster *c, const Storage *in, const
   Lower l = {.g = g, .c = c, .in_at = in, .out_at = out, .arena = a, .k = k};
   lower_axes(&l);
   lower_params(&l);
+  k->keys = arena_array(a, uint64_t, c->nnodes + 1);
   l.reg = arena_array(a, KReg, c->nnodes + 1);
   for (int i = 0; i < c->nnodes; i++) l.reg[i] = -1;
   for (int i = 0; i < c->nnodes && !l.why; i++)

@@ -481,7 +481,9 @@ static void print_params(Printer *p) {
 const char *kernel_print_c(const Kernel *k, Arena *a) {
   Printer p = {.k = k, .out = {.arena = a}, .depth = 1};
   p.buffered = arena_array(a, bool, k->ninstrs + 1);
-  str_add(&p.out, "(void *const *arg) {\n");
+  str_add(&p.out, "(void *const *arg");
+  for (int i = 0; i < k->nkeys; i++) str_addf(&p.out, ", const uint64_t key%d", i);
+  str_add(&p.out, ") {\n");
   print_params(&p);
   for (int i = 0; i < k->nuniform; i++) define(&p, k->uniform[i]);
   bool folded = !k->has_workspace;

@@ -171,8 +171,8 @@ static void load(Str *out, const Kernel *k, const KNest *n, const KInstr *i) {
 }
 
 static void random_bits(Str *out, const KNest *n, const KInstr *i) {
-  str_addf(out, "mt_random_%s(v%d, v%d, v%d, 0x%llxull, ", dtype_name(i->dtype), (int)i->in[0],
-           (int)i->in[1], (int)i->in[2], (unsigned long long)i->key);
+  str_addf(out, "mt_random_%s(v%d, v%d, v%d, key%d, ", dtype_name(i->dtype), (int)i->in[0], (int)i->in[1],
+           (int)i->in[2], i->key_slot);
   if (i->nin == 4) {
     str_addf(out, "v%d + (int32_t)(", (int)i->in[3]);
     c_index(out, &i->at, n);

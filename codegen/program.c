@@ -13,17 +13,24 @@
 #include "lower.h"
 #include "prelude_c.h"
 
+/* A C function. One that draws random numbers takes their keys, and each layer enters it with its own. */
 typedef struct {
-  uint64_t key;
+  uint64_t hash;
   const char *name, *text, *path, *where;
-  int uses;
-} Function;
+  int nkeys, uses;
+} CFunction;
+typedef struct {
+  int function;
+  const uint64_t *keys;
+  const char *name;
+} CEntry;
 
 typedef struct {
   const Plan *p;
   Arena *arena;
   Program *out;
-  VEC(Function) functions; /* C target */
+  VEC(CFunction) functions; /* C target */
+  VEC(CEntry) entries;      /* what commands call */
   CudaBuild *cuda;         /* or NULL */
   const char *why;
 } Build;
@@ -51,16 +58,33 @@ static const char *short_name(Arena *a, const char *path) {
 
 static int c_function(Build *b, const Kernel *k) {
   const char *text = kernel_print_c(k, b->arena);
-  uint64_t key = hash_text(text);
+  uint64_t hash = hash_text(text);
   for (int i = 0; i < b->functions.n; i++)
-    if (b->functions.at[i].key == key) {
+    if (b->functions.at[i].hash == hash) {
       b->functions.at[i].uses++;
       return i;
     }
-  Function f = {key, NULL, text, k->name, k->where, 1};
+  CFunction f = {hash, NULL, text, k->name, k->where, k->nkeys, 1};
   f.name = arena_printf(b->arena, "k%d_%s", b->functions.n, short_name(b->arena, k->name));
   vec_push(b->arena, &b->functions, f);
   return b->functions.n - 1;
+}
+
+static int c_entry(Build *b, const Kernel *k) {
+  int function = c_function(b, k);
+  size_t bytes = sizeof *k->keys * (size_t)k->nkeys;
+  for (int i = 0; i < b->entries.n; i++)
+    if (b->entries.at[i].function == function && !memcmp(b->entries.at[i].keys, k->keys, bytes)) return i;
+  CEntry e = {function, k->keys, b->functions.at[function].name};
+  if (k->nkeys) e.name = arena_printf(b->arena, "%s_e%d", e.name, b->entries.n);
+  vec_push(b->arena, &b->entries, e);
+  return b->entries.n - 1;
+}
+
+static void print_function(Str *s, const CFunction *f) {
+  str_addf(s, "\n/* %s%s%s", f->path, f->where[0] ? " - " : "", f->where);
+  if (f->uses > 1) str_addf(s, "; %d launches", f->uses);
+  str_addf(s, " */\n%svoid %s%s", f->nkeys ? "static __attribute__((noinline)) " : "", f->name, f->text);
 }
 
 static const char *c_source(Build *b) {
@@ -69,21 +93,25 @@ static const char *c_source(Build *b) {
   str_addf(&s, "/* %s%s%s%s: kernels of plan %08x, emitted by mtc %s for the C compiler. */\n", p->model,
            p->preset ? "(" : "", p->preset ? p->preset : "", p->preset ? ")" : "", (unsigned)p->plan_id, MTC_VERSION);
   str_add(&s, prelude_c);
-  for (int i = 0; i < b->functions.n; i++) {
-    const Function *f = &b->functions.at[i];
-    str_addf(&s, "\n/* %s%s%s", f->path, f->where[0] ? " - " : "", f->where);
-    if (f->uses > 1) str_addf(&s, "; %d launches", f->uses);
-    str_addf(&s, " */\nvoid %s%s", f->name, f->text);
+  for (int i = 0; i < b->functions.n; i++) print_function(&s, &b->functions.at[i]);
+  str_add(&s, "\n");
+  for (int i = 0; i < b->entries.n; i++) {
+    const CEntry *e = &b->entries.at[i];
+    const CFunction *f = &b->functions.at[e->function];
+    if (!f->nkeys) continue;
+    str_addf(&s, "void %s(void *const *arg) { %s(arg", e->name, f->name);
+    for (int k = 0; k < f->nkeys; k++) str_addf(&s, ", 0x%llxull", (unsigned long long)e->keys[k]);
+    str_add(&s, "); }\n");
   }
   return s.text;
 }
 
 static bool compile_c(Build *b) {
   Program *p = b->out;
-  p->nkernels = b->functions.n;
+  p->nkernels = b->entries.n;
   if (!p->nkernels) return true;
   p->kernel_names = arena_array(b->arena, const char *, p->nkernels);
-  for (int i = 0; i < p->nkernels; i++) p->kernel_names[i] = b->functions.at[i].name;
+  for (int i = 0; i < p->nkernels; i++) p->kernel_names[i] = b->entries.at[i].name;
   p->kernel_source = c_source(b);
   Fail f = {0};
   const void *image;
@@ -128,7 +156,7 @@ static bool loop_command(const Unit *u, const Cluster *c, const PlanStep *s, Cmd
   if (!k) return fail(b, why);
   k->name = cmd->name;
   k->where = cmd->where;
-  ensure(k->workspace_bytes <= cmd->workspace_bytes, "`%s` needs %lld bytes of workspace, the plan has %lld", c->name,
+  ensure(b->cuda || k->workspace_bytes <= cmd->workspace_bytes, "`%s` needs %lld bytes of workspace, the plan has %lld", c->name,
          (long long)k->workspace_bytes, (long long)cmd->workspace_bytes);
   cmd->kind = CMD_KERNEL;
   cmd->ntensors = c->nin + c->nout;
@@ -136,7 +164,7 @@ static bool loop_command(const Unit *u, const Cluster *c, const PlanStep *s, Cmd
   for (int i = 0; i < c->nin; i++) cmd->tensors[i] = tensor_in(u, c, s, c->in[i]);
   for (int i = 0; i < c->nout; i++) cmd->tensors[c->nin + i] = tensor_out(u, c, s, i);
   if (b->cuda) return cuda_build_kernel(b->cuda, cmd, k, &why) || fail(b, why);
-  cmd->kernel = c_function(b, k);
+  cmd->kernel = c_entry(b, k);
   return true;
 }
 

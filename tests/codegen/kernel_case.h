@@ -288,7 +288,13 @@ static void *case_compile(Arena *a, int n, Case **cases) {
   for (int i = 0; i < n; i++) {
     case_fill_inputs(cases[i]);
     case_lower(cases[i]);
-    str_addf(&source, "/* %s */\nvoid k%d%s", cases[i]->name, i, kernel_print_c(cases[i]->kernel, a));
+    const Kernel *k = cases[i]->kernel;
+    str_addf(&source, "/* %s */\n%svoid k%d%s%s", cases[i]->name, k->nkeys ? "static " : "", i, k->nkeys ? "body" : "",
+             kernel_print_c(k, a));
+    if (!k->nkeys) continue;
+    str_addf(&source, "void k%d(void *const *arg) { k%dbody(arg", i, i);
+    for (int j = 0; j < k->nkeys; j++) str_addf(&source, ", 0x%llxull", (unsigned long long)k->keys[j]);
+    str_add(&source, "); }\n");
   }
   const char *keep = getenv("KERNEL_SOURCE");
   if (keep) write_file_atomic(keep, source.text, source.len);
