@@ -38,6 +38,7 @@ typedef struct {
   const Layers *ls;
   Front *front; /* one a layer, and one for the end */
   Bucket *bucket;
+  Point *kept; /* scratch: points of one front */
   int nbucket;
   int64_t lo; /* Q of the layer in work: from lo to hi, buckets of 2^shift */
   int64_t hi;
@@ -105,18 +106,18 @@ static void solve_layer(Programme *p, int layer) {
     const Segment *g = &ls->seg[count][layer];
     for (int i = 0; i < g->options->n; i++) extend(p, g, i);
   }
-  Front *f = &p->front[layer];
-  f->at = arena_array(ls->arena, Point, 2 * p->nbucket);
   int64_t best = INT64_MAX;
+  int n = 0;
   for (int b = 0; b < p->nbucket; b++) {
     if (!p->bucket[b].used) continue;
-    const Point *kept[2] = {&p->bucket[b].low, &p->bucket[b].fast};
+    const Point *point[2] = {&p->bucket[b].low, &p->bucket[b].fast};
     for (int i = 0; i < 2; i++) {
-      if (kept[i]->ns >= best) continue;
-      best = kept[i]->ns;
-      f->at[f->n++] = *kept[i];
+      if (point[i]->ns >= best) continue;
+      best = point[i]->ns;
+      p->kept[n++] = *point[i];
     }
   }
+  p->front[layer] = (Front){arena_copy(ls->arena, p->kept, (size_t)n * sizeof *p->kept), n};
 }
 
 static void unroll(const Programme *p, int point, uint8_t *d) {
@@ -155,6 +156,7 @@ void rec_layered(RecModel *m, RecSim *s, RecPool *pool) {
   if (m->nlayer > FINE_LAYERS) p.nbucket = MOST_BUCKETS * FINE_LAYERS / m->nlayer;
   if (p.nbucket < FEWEST_BUCKETS) p.nbucket = FEWEST_BUCKETS;
   p.bucket = arena_array(a, Bucket, p.nbucket);
+  p.kept = arena_array(a, Point, 2 * p.nbucket);
   p.front[m->nlayer] = (Front){arena_new_of(a, Point), 1};
   for (int l = m->nlayer - 1; l >= 0; l--) solve_layer(&p, l);
   unroll_front(&p, s, pool);

@@ -56,15 +56,14 @@ static RecResult try_changes(Search *x, const RecChange *c, int n) {
 }
 
 /* ---- more drops ---- */
-/* Time to rebuild v at the end of its gap, dropped ancestors included. */
-static int64_t rebuild_ns(const Search *x, int v, int depth) {
-  enum { DEEPEST = 6 };
+/* Estimates the time to rebuild v at the end of its gap, dropped ancestors included; looks at
+ * `left` ops at most. */
+static int64_t rebuild_ns(const Search *x, int v, int *left) {
   const RecModel *m = x->m;
   const uint8_t *d = sim_decision(x->s);
   const RecOp *o = &m->op[m->prod[v]];
   int64_t ns = o->ns;
-  if (depth > DEEPEST) return ns;
-  for (int i = 0; i < o->nin; i++) {
+  for (int i = 0; i<o->nin && * left> 0; i++) {
     int u = o->in[i];
     if (m->prod[u] < 0 || !m->redo[m->prod[u]]) continue;
     bool crosses = false, dropped = false;
@@ -73,7 +72,9 @@ static int64_t rebuild_ns(const Search *x, int v, int depth) {
       crosses = true;
       dropped = d[e] != KEEP;
     }
-    if (!crosses || dropped) ns += rebuild_ns(x, u, depth + 1);
+    if (crosses && !dropped) continue;
+    --*left;
+    ns += rebuild_ns(x, u, left);
   }
   return ns;
 }
@@ -87,6 +88,7 @@ static int compare_candidates(const void *a, const void *b) {
 
 /* Drops that free bytes at op `at`, cheapest a byte first. */
 static int find_candidates(Search *x, int at) {
+  enum { MOST_ANCESTORS = 32 };
   const RecModel *m = x->m;
   int n = 0;
   for (int i = 0; i < m->nitem; i++) {
@@ -101,8 +103,10 @@ static int find_candidates(Search *x, int at) {
     } else {
       continue;
     }
-    x->cand[n++] =
-        (Candidate){to_state(i, next), rebuild_ns(x, it->value, 0), m->bytes[it->value] + 1};
+    int left = MOST_ANCESTORS;
+    x->cand[n++] = (Candidate){.change = to_state(i, next),
+                               .ns = rebuild_ns(x, it->value, &left),
+                               .bytes = m->bytes[it->value] + 1};
   }
   qsort(x->cand, (size_t)n, sizeof *x->cand, compare_candidates);
   return n;
