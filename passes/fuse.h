@@ -2,8 +2,9 @@
  * groups of nodes.
  *
  * fuse_graph: fuse_legal.c (copies and clones) -> fuse_group.c (who runs with whom) -> fuse.c
- * Beyond plan.h: a LOOP cluster without reductions has outer == rank (every axis is parallel); the
- * ADD and ASSIGN of an accumulating GEMM or SCATTER follow it in its nodes. */
+ * (clusters) -> order.c. Beyond plan.h: a LOOP cluster without reductions has outer == rank (every
+ * axis is parallel); the ADD and ASSIGN of an accumulating GEMM or SCATTER follow it in its nodes.
+ */
 #ifndef MTC_FUSE_H
 #define MTC_FUSE_H
 #include "plan.h"
