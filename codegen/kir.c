@@ -5,7 +5,9 @@
 
 #include "target.h"
 
-KIndex kindex_zero(void) { return (KIndex){0}; }
+KIndex kindex_zero(void) {
+  return (KIndex){0};
+}
 
 KIndex kindex_axis(int axis, int64_t coef) {
   KIndex i = {0};
@@ -61,8 +63,10 @@ bool kir_expensive(const KInstr *i) {
     case OP_ERF:
     case OP_SIN:
     case OP_COS:
-    case OP_POW: return true;
-    default: return false;
+    case OP_POW:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -74,7 +78,8 @@ KRanges kir_ranges(int64_t n) {
 
 /* ---- grouping ---- */
 
-/* Axes a < b, next to each other in the nest, run as one loop when every index counts them as one. */
+/* Axes a < b, next to each other in the nest, run as one loop when every index counts them as one.
+ */
 static bool index_joins(const KIndex *i, int a, int b, int64_t dim_b) {
   if (i->coef[a] != i->coef[b] * dim_b) return false;
   for (int s = 0; s < i->nsubs; s++)
@@ -98,7 +103,7 @@ static bool regs_join(const Kernel *k, int n, const KReg *regs, int a, int b) {
 }
 
 static bool axes_join(const Kernel *k, const KNest *n, int a, int b) {
-  for (int p = 0; p < n->npasses; p++) {
+  for (int p = 0; p <= n->npasses; p++) {
     const KPass *pass = &n->passes[p];
     if (!regs_join(k, pass->nrow_regs, pass->row_regs, a, b)) return false;
     if (!regs_join(k, pass->nregs, pass->regs, a, b)) return false;

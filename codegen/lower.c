@@ -1,4 +1,5 @@
-/* lower.c - instructions of a LOOP cluster: one for each node that computes, in graph order. See lower.h. */
+/* lower.c - instructions of a LOOP cluster: one for each node that computes, in graph order. See
+ * lower.h. */
 #include "lower.h"
 
 #include <string.h>
@@ -41,7 +42,8 @@ KReg lower_value(Lower *l, ValueId v, const AxisMap *map) {
     return l->reg[at];
   }
   KIndex index[MAX_RANK];
-  for (int k = 0; k < val(l->g, v)->shape.rank; k++) index[k] = kindex_axis(l->axis[map->axes[k]], 1);
+  for (int k = 0; k < val(l->g, v)->shape.rank; k++)
+    index[k] = kindex_axis(l->axis[map->axes[k]], 1);
   return lower_load(l, v, index, 0, NULL);
 }
 
@@ -77,7 +79,9 @@ static double round_const(DType t, double x) {
 
 /* ---- nodes ---- */
 
-static bool is_half(DType t) { return t == DT_BF16 || t == DT_F16; }
+static bool is_half(DType t) {
+  return t == DT_BF16 || t == DT_F16;
+}
 
 /* Ops whose result is a value of the dtype whenever the operands are. */
 static bool exact_op(Op op) {
@@ -88,8 +92,10 @@ static bool exact_op(Op op) {
     case OP_HOLD:
     case OP_MAX:
     case OP_MIN:
-    case OP_SELECT: return true;
-    default: return false;
+    case OP_SELECT:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -103,7 +109,8 @@ static KReg lower_elem(Lower *l, const Node *n, const AxisMap *map) {
 
 static KReg lower_const(Lower *l, const Node *n) {
   DType t = val(l->g, n->out)->dtype;
-  return lower_add(l, (KInstr){.kind = KI_CONST, .dtype = t, .value = round_const(t, node_num(n, "value"))});
+  return lower_add(
+      l, (KInstr){.kind = KI_CONST, .dtype = t, .value = round_const(t, node_num(n, "value"))});
 }
 
 static KReg lower_iota(Lower *l, const Node *n, const AxisMap *map) {
@@ -118,7 +125,10 @@ static KReg lower_random(Lower *l, const Node *n, const AxisMap *map) {
   const Value *v = val(l->g, n->out);
   int batch = (int)node_int(n, "batch");
   /* Without a batch axis the sample is 0. */
-  KInstr i = {.kind = KI_RANDOM, .dtype = v->dtype, .nin = batch < 0 ? 3 : 4, .key = (uint64_t)node_int(n, "key")};
+  KInstr i = {.kind = KI_RANDOM,
+              .dtype = v->dtype,
+              .nin = batch < 0 ? 3 : 4,
+              .key = (uint64_t)node_int(n, "key")};
   i.key_slot = l->k->nkeys;
   l->k->keys[l->k->nkeys++] = i.key;
   for (int w = 0; w < 2; w++) {
@@ -130,7 +140,8 @@ static KReg lower_random(Lower *l, const Node *n, const AxisMap *map) {
   int64_t stride = 1;
   for (int k = v->shape.rank - 1; k >= 0; k--) {
     KIndex axis = kindex_axis(l->axis[map->axes[k]], 1);
-    if (k == batch) i.at = axis;
+    if (k == batch)
+      i.at = axis;
     else {
       kindex_add(l->arena, &i.element, &axis, stride);
       stride *= v->shape.dim[k];
@@ -140,8 +151,8 @@ static KReg lower_random(Lower *l, const Node *n, const AxisMap *map) {
   return lower_add(l, i);
 }
 
-/* Where the axes of a reduction's operand lie in the space: kept ones as the result's, reduced ones are all columns
- * (row reduction) or all rows (sum over rows). */
+/* Where the axes of a reduction's operand lie in the space: kept ones as the result's, reduced ones
+ * are all columns (row reduction) or all rows (sum over rows). */
 static bool reduce_map(const Lower *l, const Node *n, const AxisMap *map, bool rows, AxisMap *out) {
   const int64_t *axes;
   const Shape *from = &val(l->g, n->in[0])->shape, *space = &l->c->space;
@@ -174,7 +185,8 @@ static KReg lower_sum_over_rows(Lower *l, const Node *n, const AxisMap *map, con
     kindex_add(l->arena, &i.column, &axis, stride);
     stride *= s->dim[k];
   }
-  if (!i.full && i.columns != l->k->cols) return lower_fail(l, "a sum over rows that lacks columns");
+  if (!i.full && i.columns != l->k->cols)
+    return lower_fail(l, "a sum over rows that lacks columns");
   i.nin = 1;
   i.in[0] = in;
   KReg r = lower_add(l, i);
@@ -193,14 +205,19 @@ static KReg lower_reduce(Lower *l, const Node *n, const AxisMap *map) {
   if (over_rows && !all_rows && val(l->g, n->out)->shape.rank == 0) {
     /* A vector could be rows or columns: the operand's own place decides. */
     int at = lower_inside(l, n->in[0]);
-    over_rows = at < 0 || val(l->g, n->in[0])->shape.rank == 0 ||
-                l->c->node_axes[at].axes[0] < l->c->outer;
+    over_rows =
+        at < 0 || val(l->g, n->in[0])->shape.rank == 0 || l->c->node_axes[at].axes[0] < l->c->outer;
   }
   if (over_rows) return lower_sum_over_rows(l, n, map, &from);
   if (!reduce_map(l, n, map, false, &from))
-    return lower_fail(l, "`%s` over axes that are neither all rows nor all columns", op_name(n->op));
+    return lower_fail(l, "`%s` over axes that are neither all rows nor all columns",
+                      op_name(n->op));
   DType t = val(l->g, n->out)->dtype;
-  KInstr i = {.kind = KI_REDUCE, .op = n->op, .dtype = t, .nin = 1, .rounds = is_half(t) && n->op == OP_SUM};
+  KInstr i = {.kind = KI_REDUCE,
+              .op = n->op,
+              .dtype = t,
+              .nin = 1,
+              .rounds = is_half(t) && n->op == OP_SUM};
   i.in[0] = lower_value(l, n->in[0], &from);
   i.full = shape_count(&val(l->g, n->out)->shape) == 1;
   KReg r = lower_add(l, i);
@@ -216,23 +233,33 @@ static KReg lower_node(Lower *l, int at) {
   const Node *n = node_at(l->g, l->c->nodes[at]);
   const AxisMap *map = &l->c->node_axes[at];
   switch (n->op) {
-    case OP_CONST: return lower_const(l, n);
-    case OP_IOTA: return lower_iota(l, n, map);
-    case OP_RANDOM: return lower_random(l, n, map);
-    case OP_GATHER: return lower_gather(l, n, map);
-    default: break;
+    case OP_CONST:
+      return lower_const(l, n);
+    case OP_IOTA:
+      return lower_iota(l, n, map);
+    case OP_RANDOM:
+      return lower_random(l, n, map);
+    case OP_GATHER:
+      return lower_gather(l, n, map);
+    default:
+      break;
   }
   switch (op_kind(n->op)) {
-    case ELEM: return lower_elem(l, n, map);
-    case VIEW: return lower_view(l, n, map);
-    case REDUCE: return lower_reduce(l, n, map);
-    default: return lower_fail(l, "`%s` is no part of a loop nest", op_name(n->op));
+    case ELEM:
+      return lower_elem(l, n, map);
+    case VIEW:
+      return lower_view(l, n, map);
+    case REDUCE:
+      return lower_reduce(l, n, map);
+    default:
+      return lower_fail(l, "`%s` is no part of a loop nest", op_name(n->op));
   }
 }
 
 /* ---- outputs ---- */
 
-/* Axes of an output that no node of the cluster computes: a copy, which iterates over the value itself. */
+/* Axes of an output that no node of the cluster computes: a copy, which iterates over the value
+ * itself. */
 static AxisMap identity_map(void) {
   AxisMap map;
   for (int k = 0; k < MAX_RANK; k++) map.axes[k] = (int8_t)k;
@@ -271,8 +298,8 @@ static void lower_params(Lower *l) {
   }
 }
 
-/* Axes of one element are no loops. When every axis is a row, all sums are over everything: then all axes become columns
- * of a single row, and a sum over rows runs over them. */
+/* Axes of one element are no loops. When every axis is a row, all sums are over everything: then
+ * all axes become columns of a single row, and a sum over rows runs over them. */
 static void lower_axes(Lower *l) {
   Kernel *k = l->k;
   const Shape *s = &l->c->space;
@@ -303,8 +330,8 @@ static void lower_workspace(Lower *l) {
   k->workspace_bytes = words * 4;
 }
 
-Kernel *lower_cluster(const Graph *g, const Cluster *c, const Storage *in, const Storage *out, Arena *a,
-                      const char **why) {
+Kernel *lower_cluster(const Graph *g, const Cluster *c, const Storage *in, const Storage *out,
+                      Arena *a, const char **why) {
   Kernel *k = arena_new_of(a, Kernel);
   k->arena = a;
   Lower l = {.g = g, .c = c, .in_at = in, .out_at = out, .arena = a, .k = k};

@@ -1,9 +1,9 @@
 /* lower_nests.c - the schedule inside a kernel: which nest, pass and level computes each register.
  *
- * The main nest covers all axes and holds all reductions. Outputs that lack some of its axes get nests of their own after
- * it, and what depends on sums over rows comes last. A pass computes just what its reductions, sums and stores need; what
- * an earlier pass had is computed again from loads (they are in the cache), unless it is expensive and a row of it fits
- * the row buffers. */
+ * The main nest covers all axes and holds all reductions. Outputs that lack some of its axes get
+ * nests of their own after it, and what depends on sums over rows comes last. A pass computes just
+ * what its reductions, sums and stores need; what an earlier pass had is computed again from loads
+ * (they are in the cache), unless it is expensive and a row of it fits the row buffers. */
 #include <string.h>
 
 #include "lower.h"
@@ -19,10 +19,12 @@ typedef struct {
   uint8_t *passes; /* element registers: number of passes that need it */
 } Nesting;
 
-static KInstr *at(const Nesting *s, KReg r) { return &s->k->instrs[r]; }
+static KInstr *at(const Nesting *s, KReg r) {
+  return &s->k->instrs[r];
+}
 
-/* Marks r and all below it: element registers in need, row registers in row_need, the rest in uniform. In passes after
- * the first that has it, a kept register ends the walk. */
+/* Marks r and all below it: element registers in need, row registers in row_need, the rest in
+ * uniform. In passes after the first that has it, a kept register ends the walk. */
 static void mark(Nesting *s, const KNest *n, KReg r) {
   KInstr *i = at(s, r);
   KLevel level = kreg_level(n, i);
@@ -45,7 +47,9 @@ static int collect(const Nesting *s, const bool *set, KReg **out) {
   return n;
 }
 
-static void clear(const Nesting *s, bool *set) { memset(set, 0, (size_t)s->k->ninstrs); }
+static void clear(const Nesting *s, bool *set) {
+  memset(set, 0, (size_t)s->k->ninstrs);
+}
 
 /* ---- main nest ---- */
 
@@ -96,7 +100,18 @@ static void row_registers(Nesting *s, KNest *n) {
   }
 }
 
-/* Reductions of a row that nobody needs are not computed; one that is needed brings its operand along. */
+/* All registers of all passes: element values, then the row values below them and those that only
+ * other row values, sums or stores of rows need. */
+static void fill_registers(Nesting *s, KNest *n) {
+  clear(s, s->row_need);
+  element_closures(s, n);
+  for (int i = 0; i < n->nrow_stores; i++) mark(s, n, n->row_stores[i].value);
+  for (int i = 0; i < n->nrow_sums; i++) mark(s, n, at(s, n->row_sums[i])->in[0]);
+  row_registers(s, n);
+}
+
+/* Reductions of a row that nobody needs are not computed; one that is needed brings its operand
+ * along. */
 static void place_reductions(Nesting *s, KNest *n) {
   for (int p = 0; p < n->npasses; p++) {
     KPass *pass = &n->passes[p];
@@ -116,16 +131,19 @@ static void mark_all(Nesting *s, const KNest *n, const bool *sum_needed) {
   for (int r = 0; r < s->k->ninstrs; r++)
     if (sum_needed[r]) mark(s, n, at(s, r)->in[0]);
   for (int r = s->k->ninstrs - 1; r >= 0; r--)
-    if (at(s, r)->kind == KI_REDUCE && (s->row_need[r] || s->uniform[r])) mark(s, n, at(s, r)->in[0]);
+    if (at(s, r)->kind == KI_REDUCE && (s->row_need[r] || s->uniform[r]))
+      mark(s, n, at(s, r)->in[0]);
 }
 
 static void place_sums(Nesting *s, KNest *n, const bool *sum_needed) {
   n->row_sums = arena_array(s->k->arena, KReg, s->k->ninstrs + 1);
-  for (int p = 0; p < n->npasses; p++) n->passes[p].sums = arena_array(s->k->arena, KReg, s->k->ninstrs + 1);
+  for (int p = 0; p < n->npasses; p++)
+    n->passes[p].sums = arena_array(s->k->arena, KReg, s->k->ninstrs + 1);
   for (int r = 0; r < s->k->ninstrs; r++) {
     if (!sum_needed[r]) continue;
     KReg in = at(s, r)->in[0];
-    if (!s->k->flat_sums && at(s, r)->full) n->row_sums[n->nrow_sums++] = r;
+    if (!s->k->flat_sums && at(s, r)->full)
+      n->row_sums[n->nrow_sums++] = r;
     else {
       KPass *pass = &n->passes[at(s, in)->stage];
       pass->sums[pass->nsums++] = r;
@@ -136,7 +154,8 @@ static void place_sums(Nesting *s, KNest *n, const bool *sum_needed) {
 static void place_stores(Nesting *s, KNest *n) {
   int count = s->l->stores.n;
   n->row_stores = arena_array(s->k->arena, KStore, count + 1);
-  for (int p = 0; p < n->npasses; p++) n->passes[p].stores = arena_array(s->k->arena, KStore, count + 1);
+  for (int p = 0; p < n->npasses; p++)
+    n->passes[p].stores = arena_array(s->k->arena, KStore, count + 1);
   for (int i = 0; i < count; i++) {
     if (!s->l->main_store[i]) continue;
     KStore store = s->l->stores.at[i];
@@ -149,7 +168,9 @@ static void place_stores(Nesting *s, KNest *n) {
   }
 }
 
-static uint32_t all_axes(const Kernel *k) { return (1u << k->naxes) - 1; }
+static uint32_t all_axes(const Kernel *k) {
+  return (1u << k->naxes) - 1;
+}
 
 static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
   Kernel *k = s->k;
@@ -160,7 +181,8 @@ static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
   for (int i = 0; i < s->l->stores.n; i++) {
     if (!s->l->main_store[i]) continue;
     any = true;
-    if (at(s, s->l->stores.at[i].value)->stage > last) last = at(s, s->l->stores.at[i].value)->stage;
+    if (at(s, s->l->stores.at[i].value)->stage > last)
+      last = at(s, s->l->stores.at[i].value)->stage;
   }
   for (int r = 0; r < k->ninstrs; r++) {
     if (!sum_needed[r]) continue;
@@ -176,21 +198,11 @@ static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
   n->row_level = n->nrow_sums > 0;
   for (int p = 0; p < n->npasses; p++) n->row_level |= n->passes[p].nreduces || n->passes[p].nsums;
   place_stores(s, n);
-  clear(s, s->row_need);
-  element_closures(s, n);
+  fill_registers(s, n);
   kir_group(k, n);
-  if (n->map) {
-    /* Levels follow the loops, which may have changed. */
-    clear(s, s->row_need);
-    element_closures(s, n);
-  }
+  fill_registers(s, n); /* levels follow the loops, which may have changed */
   keep_expensive(s, n);
-  clear(s, s->row_need);
-  element_closures(s, n);
-  /* Row values that only other row values, sums or stores of rows need. */
-  for (int i = 0; i < n->nrow_stores; i++) mark(s, n, n->row_stores[i].value);
-  for (int i = 0; i < n->nrow_sums; i++) mark(s, n, at(s, n->row_sums[i])->in[0]);
-  row_registers(s, n);
+  fill_registers(s, n);
   return true;
 }
 
@@ -208,16 +220,14 @@ static void side_nest(Nesting *s, KNest *n, uint32_t axes, bool late) {
     n->passes[0].stores[n->passes[0].nstores++] = *store;
   }
   n->col_axes = axes;
-  clear(s, s->row_need);
-  element_closures(s, n);
+  fill_registers(s, n);
   kir_group(k, n);
-  clear(s, s->row_need);
-  element_closures(s, n);
-  row_registers(s, n);
+  fill_registers(s, n);
   for (int r = 0; r < k->ninstrs; r++) {
     const KInstr *i = at(s, r);
     if (!(s->passes[r] || s->row_need[r])) continue;
-    if (i->stage || (i->mask & ~axes)) lower_fail(s->l, "an output that needs a value of a larger nest");
+    if (i->stage || (i->mask & ~axes))
+      lower_fail(s->l, "an output that needs a value of a larger nest");
   }
 }
 
@@ -227,7 +237,8 @@ static void side_nests(Nesting *s, bool late) {
     uint32_t axes = s->l->stores.at[i].mask;
     if (s->l->main_store[i] || at(s, s->l->stores.at[i].value)->late != late) continue;
     bool done = false;
-    for (int n = 0; n < k->nnests; n++) done |= k->nests[n].axes == axes && k->nests[n].late == late && k->nests[n].side;
+    for (int n = 0; n < k->nnests; n++)
+      done |= k->nests[n].axes == axes && k->nests[n].late == late && k->nests[n].side;
     if (done) continue;
     side_nest(s, &k->nests[k->nnests], axes, late);
     k->nests[k->nnests++].side = true;
@@ -245,12 +256,14 @@ static void needed_sums(Nesting *s, bool *needed) {
     needed[r] = at(s, r)->kind == KI_SUM && (s->need[r] || s->row_need[r]);
 }
 
-/* Outputs that the main nest writes: those with all its axes, and row values that follow a reduction. */
+/* Outputs that the main nest writes: those with all its axes, and row values that follow a
+ * reduction. */
 static void split_stores(Nesting *s, const bool *sum_needed) {
   Lower *l = s->l;
   uint32_t all = all_axes(s->k), rows = (1u << s->k->outer) - 1;
   bool reductions = false;
-  for (int r = 0; r < s->k->ninstrs; r++) reductions |= sum_needed[r] || at(s, r)->kind == KI_REDUCE;
+  for (int r = 0; r < s->k->ninstrs; r++)
+    reductions |= sum_needed[r] || at(s, r)->kind == KI_REDUCE;
   l->main_store = arena_array(l->arena, bool, l->stores.n + 1);
   for (int i = 0; i < l->stores.n; i++) {
     const KStore *store = &l->stores.at[i];
@@ -283,11 +296,11 @@ void lower_nests(Lower *l) {
   Kernel *k = l->k;
   size_t n = (size_t)k->ninstrs + 1;
   Nesting s = {.l = l,
-                .k = k,
-                .need = arena_array(l->arena, bool, n),
-                .row_need = arena_array(l->arena, bool, n),
-                .uniform = arena_array(l->arena, bool, n),
-                .passes = arena_array(l->arena, uint8_t, n)};
+               .k = k,
+               .need = arena_array(l->arena, bool, n),
+               .row_need = arena_array(l->arena, bool, n),
+               .uniform = arena_array(l->arena, bool, n),
+               .passes = arena_array(l->arena, uint8_t, n)};
   bool *sum_needed = arena_array(l->arena, bool, n);
   k->nests = arena_array(l->arena, KNest, 2 * l->stores.n + 2);
   needed_sums(&s, sum_needed);

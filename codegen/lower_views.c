@@ -1,7 +1,7 @@
 /* lower_views.c - index maps of the lowering: loads of cluster inputs through views, and gathers.
  *
- * An index map works backwards: from the index of an element of the view to that of the operand's element. Pads add
- * guards, reshapes divide and take remainders, all else is affine. */
+ * An index map works backwards: from the index of an element of the view to that of the operand's
+ * element. Pads add guards, reshapes divide and take remainders, all else is affine. */
 #include <string.h>
 
 #include "lower.h"
@@ -17,8 +17,8 @@ static int input_of(const Lower *l, ValueId v) {
 }
 
 static bool same_load(const KInstr *a, const KInstr *b) {
-  return a->kind == KI_LOAD && a->param == b->param && !a->at.nsubs && !b->at.nsubs && !a->nguards &&
-         !b->nguards && a->nin == b->nin && (!a->nin || a->in[0] == b->in[0]) &&
+  return a->kind == KI_LOAD && a->param == b->param && !a->at.nsubs && !b->at.nsubs &&
+         !a->nguards && !b->nguards && a->nin == b->nin && (!a->nin || a->in[0] == b->in[0]) &&
          a->at.constant == b->at.constant && !memcmp(a->at.coef, b->at.coef, sizeof a->at.coef);
 }
 
@@ -41,8 +41,8 @@ KReg lower_load(Lower *l, ValueId v, const KIndex *index, int nguards, const KGu
   return add_load(l, load);
 }
 
-/* Index of the operand's element from that of the reshape's. Runs of axes whose products agree are mapped on their own,
- * so that only what really changes shape pays for divisions. */
+/* Index of the operand's element from that of the reshape's. Runs of axes whose products agree are
+ * mapped on their own, so that only what really changes shape pays for divisions. */
 static void reshape_index(Lower *l, const Shape *to, const KIndex *index, const Shape *from,
                           KIndex *out) {
   int i = 0, j = 0;
@@ -50,8 +50,10 @@ static void reshape_index(Lower *l, const Shape *to, const KIndex *index, const 
     int64_t pi = 1, pj = 1;
     int i0 = i, j0 = j;
     do {
-      if (pj <= pi && j < from->rank) pj *= from->dim[j++];
-      else pi *= to->dim[i++];
+      if (pj <= pi && j < from->rank)
+        pj *= from->dim[j++];
+      else
+        pi *= to->dim[i++];
     } while (pi != pj || (j < from->rank && from->dim[j] == 1));
     KIndex flat = kindex_zero();
     int64_t stride = 1;
@@ -101,13 +103,16 @@ static void view_index(Lower *l, const Node *n, const KIndex *index, KIndex *out
         if (list[k] || other[k]) guards[(*nguards)++] = (KGuard){out[k], from->dim[k]};
       }
       break;
-    case OP_RESHAPE: reshape_index(l, to, index, from, out); break;
-    default: bug("`%s` is no index map", op_name(n->op));
+    case OP_RESHAPE:
+      reshape_index(l, to, index, from, out);
+      break;
+    default:
+      bug("`%s` is no index map", op_name(n->op));
   }
 }
 
-/* A reshape that only adds or drops axes of one element, or a broadcast: the register of the operand is that of the
- * result, because registers are indexed by axes of the space. */
+/* A reshape that only adds or drops axes of one element, or a broadcast: the register of the
+ * operand is that of the result, because registers are indexed by axes of the space. */
 static bool is_alias(const Graph *g, const Node *n) {
   if (n->op == OP_BROADCAST) return true;
   if (n->op != OP_RESHAPE) return false;
@@ -146,7 +151,8 @@ KReg lower_gather(Lower *l, const Node *n, const AxisMap *map) {
   if (in < 0) return lower_fail(l, "the table of a gather must be stored");
   KReg id = lower_value(l, ids, map);
   if (id < 0) return -1;
-  KInstr load = {.kind = KI_LOAD, .param = in, .dtype = val(l->g, table)->dtype, .nin = 1, .in = {id}};
+  KInstr load = {
+      .kind = KI_LOAD, .param = in, .dtype = val(l->g, table)->dtype, .nin = 1, .in = {id}};
   load.gather = l->in_at[in].stride[0];
   for (int k = 1; k < val(l->g, table)->shape.rank; k++) {
     KIndex index = space_index(l, map, rank + k - 1);

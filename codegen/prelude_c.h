@@ -1,12 +1,14 @@
-/* prelude_c.h - the text that stands before the kernels in every emitted C file: bits and rounding of the 16-bit floats,
- * elementary functions, Philox, folds of reductions.
+/* prelude_c.h - the text that stands before the kernels in every emitted C file: bits and rounding
+ * of the 16-bit floats, elementary functions, Philox, folds of reductions.
  *
- * It is text because the user's compiler gets it; nothing of it is called by mtc itself. Functions have no branches and
- * call no library, so that loops around them become vector code, and use only IEEE operations in a fixed order, so that
- * a value never depends on the machine. tests/codegen/test_prelude.c compiles and measures it. */
+ * It is text because the user's compiler gets it; nothing of it is called by mtc itself. Functions
+ * have no branches and call no library, so that loops around them become vector code, and use only
+ * IEEE operations in a fixed order, so that a value never depends on the machine.
+ * tests/codegen/test_prelude.c compiles and measures it. */
 #ifndef MTC_PRELUDE_C_H
 #define MTC_PRELUDE_C_H
 
+/* clang-format off */ /* one line of text a line */
 static const char prelude_c[] =
     "#include <stdint.h>\n"
     "\n"
@@ -271,5 +273,6 @@ static const char prelude_c[] =
     "MT_FOLDS(float, f32)\n"
     "MT_FOLDS(int32_t, i32)\n"
     "MT_FOLDS(uint32_t, u32)\n";
+/* clang-format on */
 
 #endif

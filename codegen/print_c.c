@@ -1,8 +1,9 @@
-/* print_c.c - a Kernel as one C function: loops, passes, reductions. See kir.h for the orders of summation.
+/* print_c.c - a Kernel as one C function: loops, passes, reductions. See kir.h for the orders of
+ * summation.
  *
- * Inner loops run over 16 lanes or over all columns under `omp simd`: operands may be the same memory as results, but
- * then element by element, so that iterations are independent. Threads share rows, fixed blocks or elements, and only
- * where the work is worth starting them. */
+ * Inner loops run over 16 lanes or over all columns under `omp simd`: operands may be the same
+ * memory as results, but then element by element, so that iterations are independent. Threads share
+ * rows, fixed blocks or elements, and only where the work is worth starting them. */
 #include "print_c.h"
 
 #include <string.h>
@@ -49,8 +50,12 @@ static void pragma(Printer *p, const char *fmt, ...) {
   va_end(ap);
 }
 
-static const KInstr *instr(const Printer *p, KReg r) { return &p->k->instrs[r]; }
-static bool threads_pay(const Printer *p) { return p->n->work >= THREAD_WORK; }
+static const KInstr *instr(const Printer *p, KReg r) {
+  return &p->k->instrs[r];
+}
+static bool threads_pay(const Printer *p) {
+  return p->n->work >= THREAD_WORK;
+}
 
 /* ---- registers ---- */
 
@@ -109,15 +114,18 @@ static void lanes_begin(Printer *p, char name, KReg r) {
 static void lanes_add(Printer *p, KReg r, const char *lane, const char *flat) {
   KReg v = instr(p, r)->in[0];
   switch (instr(p, r)->op) {
-    case OP_SUM: line(p, "s%d[%s] += v%d;", (int)r, lane, (int)v); break;
+    case OP_SUM:
+      line(p, "s%d[%s] += v%d;", (int)r, lane, (int)v);
+      break;
     case OP_AMAX:
-      line(p, "s%d[%s] = mt_max_%s(s%d[%s], v%d);", (int)r, lane, fold_of(p, r).suffix, (int)r, lane,
-           (int)v);
+      line(p, "s%d[%s] = mt_max_%s(s%d[%s], v%d);", (int)r, lane, fold_of(p, r).suffix, (int)r,
+           lane, (int)v);
       break;
     default:
-      line(p, "const int o%d = mt_over_%s(v%d, s%d[%s]);", (int)r, fold_of(p, r).suffix, (int)v, (int)r,
+      line(p, "const int o%d = mt_over_%s(v%d, s%d[%s]);", (int)r, fold_of(p, r).suffix, (int)v,
+           (int)r, lane);
+      line(p, "s%dat[%s] = o%d ? (int32_t)(%s) : s%dat[%s];", (int)r, lane, (int)r, flat, (int)r,
            lane);
-      line(p, "s%dat[%s] = o%d ? (int32_t)(%s) : s%dat[%s];", (int)r, lane, (int)r, flat, (int)r, lane);
       line(p, "s%d[%s] = o%d ? v%d : s%d[%s];", (int)r, lane, (int)r, (int)v, (int)r, lane);
   }
 }
@@ -125,8 +133,8 @@ static void lanes_add(Printer *p, KReg r, const char *lane, const char *flat) {
 /* Lanes of a block become one entry of the lanes of blocks. */
 static void block_end(Printer *p, KReg r, const char *block) {
   if (instr(p, r)->op == OP_ARGMAX)
-    line(p, "mt_argmax_block_%s(t%d, t%dat, s%d, s%dat);", fold_of(p, r).suffix, (int)r, (int)r, (int)r,
-         (int)r);
+    line(p, "mt_argmax_block_%s(t%d, t%dat, s%d, s%dat);", fold_of(p, r).suffix, (int)r, (int)r,
+         (int)r, (int)r);
   else if (instr(p, r)->op == OP_SUM)
     line(p, "t%d[%s & 15] += mt_lanes_sum_%s(s%d);", (int)r, block, fold_of(p, r).suffix, (int)r);
   else
@@ -136,10 +144,10 @@ static void block_end(Printer *p, KReg r, const char *block) {
 
 static const char *lanes_value(Printer *p, char name, KReg r) {
   if (instr(p, r)->op == OP_ARGMAX)
-    return arena_printf(p->out.arena, "mt_lanes_argmax_%s(%c%d, %c%dat)", fold_of(p, r).suffix, name,
-                        (int)r, name, (int)r);
-  return arena_printf(p->out.arena, "mt_lanes_%s_%s(%c%d)", fold_name(p, r), fold_of(p, r).suffix, name,
-                      (int)r);
+    return arena_printf(p->out.arena, "mt_lanes_argmax_%s(%c%d, %c%dat)", fold_of(p, r).suffix,
+                        name, (int)r, name, (int)r);
+  return arena_printf(p->out.arena, "mt_lanes_%s_%s(%c%d)", fold_name(p, r), fold_of(p, r).suffix,
+                      name, (int)r);
 }
 
 /* ---- one pass over the columns ---- */
@@ -150,7 +158,9 @@ typedef struct {
   KReg *folds;
 } PassView;
 
-static bool lane_sum(const Printer *p, KReg r) { return p->k->flat_sums && instr(p, r)->kind == KI_SUM; }
+static bool lane_sum(const Printer *p, KReg r) {
+  return p->k->flat_sums && instr(p, r)->kind == KI_SUM;
+}
 
 static const char *inner_name(const Printer *p) {
   return arena_printf(p->out.arena, "i%d", p->n->group[p->n->nrows + p->n->ncols - 1].last);
@@ -177,9 +187,12 @@ static void split_flat(Printer *p, const char *flat) {
   int64_t below = 1;
   for (int g = p->n->nrows + p->n->ncols - 1; g >= p->n->nrows; g--) {
     const KGroup *group = &p->n->group[g];
-    const char *part = below == 1 ? flat : arena_printf(p->out.arena, "%s / %lld", flat, (long long)below);
-    if (g == p->n->nrows) line(p, "const int64_t i%d = %s;", group->last, part);
-    else line(p, "const int64_t i%d = %s %% %lld;", group->last, part, (long long)group->dim);
+    const char *part =
+        below == 1 ? flat : arena_printf(p->out.arena, "%s / %lld", flat, (long long)below);
+    if (g == p->n->nrows)
+      line(p, "const int64_t i%d = %s;", group->last, part);
+    else
+      line(p, "const int64_t i%d = %s %% %lld;", group->last, part, (long long)group->dim);
     below *= group->dim;
   }
 }
@@ -191,13 +204,16 @@ static void lane_body(Printer *p, const PassView *v, const char *flat_value) {
     line(p, "const int64_t %s = %s;", flat, flat_value);
   } else {
     line(p, "const int64_t f = %s;", flat_value);
-    if (p->n->ncols) split_flat(p, "f");
-    else line(p, "(void)f;");
+    if (p->n->ncols)
+      split_flat(p, "f");
+    else
+      line(p, "(void)f;");
   }
   element_body(p, v, flat, "l");
 }
 
-/* Sixteen at a time from `from` to `to`, a multiple of 16 elements but for a tail of `tail` at the end of the row. */
+/* Sixteen at a time from `from` to `to`, a multiple of 16 elements but for a tail of `tail` at the
+ * end of the row. */
 static void lane_loops(Printer *p, const PassView *v, const char *from, const char *to, bool whole,
                        bool tail) {
   if (whole) {
@@ -209,15 +225,17 @@ static void lane_loops(Printer *p, const PassView *v, const char *from, const ch
     close(p);
   }
   if (tail) {
-    openf(p, "for (int64_t c = %s + (%s - %s) / 16 * 16, l = 0; c + l < %s; l++) {", from, to, from, to);
+    openf(p, "for (int64_t c = %s + (%s - %s) / 16 * 16, l = 0; c + l < %s; l++) {", from, to, from,
+          to);
     lane_body(p, v, "c + l");
     close(p);
   }
 }
 
-/* The elements [from, to), at most `size` of them, into lanes; the result is in s, or in t when there are blocks. */
-static char range_loops(Printer *p, const PassView *v, const char *from, const char *to, int64_t size,
-                        bool tail) {
+/* The elements [from, to), at most `size` of them, into lanes; the result is in s, or in t when
+ * there are blocks. */
+static char range_loops(Printer *p, const PassView *v, const char *from, const char *to,
+                        int64_t size, bool tail) {
   if (size <= KIR_BLOCK) {
     for (int i = 0; i < v->nfolds; i++) lanes_begin(p, 's', v->folds[i]);
     lane_loops(p, v, from, to, size >= KIR_LANES, tail);
@@ -249,12 +267,14 @@ static void full_pass(Printer *p, const PassView *v) {
   bool tail = ranges.size % KIR_LANES || p->n->cols % KIR_LANES;
   for (int i = 0; i < v->nfolds; i++) {
     KReg r = v->folds[i];
-    if (!lane_sum(p, r)) line(p, "%s u%d[%lld];", fold_of(p, r).type, (int)r, (long long)ranges.blocks);
+    if (!lane_sum(p, r))
+      line(p, "%s u%d[%lld];", fold_of(p, r).type, (int)r, (long long)ranges.blocks);
   }
   if (threads_pay(p)) pragma(p, "parallel for schedule(static)");
   openf(p, "for (int64_t q = 0; q < %lld; q++) {", (long long)ranges.blocks);
-  line(p, "const int64_t lo = q * %lld, hi = lo + %lld < %lld ? lo + %lld : %lld;", (long long)ranges.size,
-       (long long)ranges.size, (long long)p->n->cols, (long long)ranges.size, (long long)p->n->cols);
+  line(p, "const int64_t lo = q * %lld, hi = lo + %lld < %lld ? lo + %lld : %lld;",
+       (long long)ranges.size, (long long)ranges.size, (long long)p->n->cols,
+       (long long)ranges.size, (long long)p->n->cols);
   char lanes = range_loops(p, v, "lo", "hi", ranges.size, tail);
   for (int i = 0; i < v->nfolds; i++) {
     KReg r = v->folds[i];
@@ -305,13 +325,14 @@ static bool in_full_order(const Printer *p, KReg r) {
 static void row_pass(Printer *p, const PassView *v) {
   int64_t n = p->n->cols;
   open(p, "{");
-  char lanes = range_loops(p, v, "0", arena_printf(p->out.arena, "%lld", (long long)n), n, n % KIR_LANES);
+  char lanes =
+      range_loops(p, v, "0", arena_printf(p->out.arena, "%lld", (long long)n), n, n % KIR_LANES);
   fold_results(p, v, lanes);
   close(p);
 }
 
-/* The loops of a pass: reductions in full order go by ranges, others through the row; where both occur, the rest of the
- * pass goes with the latter. */
+/* The loops of a pass: reductions in full order go by ranges, others through the row; where both
+ * occur, the rest of the pass goes with the latter. */
 static void one_pass(Printer *p, const KPass *pass) {
   PassView full = {.pass = pass}, row = {.pass = pass};
   int most = pass->nreduces + pass->nsums + 1;
@@ -367,9 +388,12 @@ static void row_indices(Printer *p, const char *row) {
   int64_t below = 1;
   for (int g = p->n->nrows - 1; g >= 0; g--) {
     const KGroup *group = &p->n->group[g];
-    const char *part = below == 1 ? row : arena_printf(p->out.arena, "%s / %lld", row, (long long)below);
-    if (g) line(p, "const int64_t i%d = %s %% %lld;", group->last, part, (long long)group->dim);
-    else line(p, "const int64_t i%d = %s;", group->last, part);
+    const char *part =
+        below == 1 ? row : arena_printf(p->out.arena, "%s / %lld", row, (long long)below);
+    if (g)
+      line(p, "const int64_t i%d = %s %% %lld;", group->last, part, (long long)group->dim);
+    else
+      line(p, "const int64_t i%d = %s;", group->last, part);
     below *= group->dim;
   }
 }
@@ -387,15 +411,16 @@ static void block_rows(Printer *p) {
   KRanges ranges = kir_ranges(n->rows);
   if (threads_pay(p)) pragma(p, "parallel for schedule(static)");
   openf(p, "for (int64_t q = 0; q < %lld; q++) {", (long long)ranges.blocks);
-  line(p, "const int64_t r0 = q * %lld, r1 = r0 + %lld < %lld ? r0 + %lld : %lld;", (long long)ranges.size,
-       (long long)ranges.size, (long long)n->rows, (long long)ranges.size, (long long)n->rows);
+  line(p, "const int64_t r0 = q * %lld, r1 = r0 + %lld < %lld ? r0 + %lld : %lld;",
+       (long long)ranges.size, (long long)ranges.size, (long long)n->rows, (long long)ranges.size,
+       (long long)n->rows);
   for (int i = 0; i < n->npasses; i++)
     for (int j = 0; j < n->passes[i].nsums; j++) {
       KReg r = n->passes[i].sums[j];
       line(p, "%s *const q%d = w%d + q * %lld;", fold_of(p, r).type, (int)r, (int)r,
            (long long)instr(p, r)->columns);
-      line(p, "for (int64_t c = 0; c < %lld; c++) q%d[c] = 0;",
-           (long long)instr(p, r)->columns, (int)r);
+      line(p, "for (int64_t c = 0; c < %lld; c++) q%d[c] = 0;", (long long)instr(p, r)->columns,
+           (int)r);
     }
   bool blocks = ranges.size > KIR_BLOCK;
   for (int i = 0; i < n->nrow_sums; i++) {
@@ -416,15 +441,18 @@ static void block_rows(Printer *p) {
   }
   close(p);
   for (int i = 0; i < n->nrow_sums; i++)
-    line(p, "w%d[q] = %s;", (int)n->row_sums[i], lanes_value(p, blocks ? 't' : 's', n->row_sums[i]));
+    line(p, "w%d[q] = %s;", (int)n->row_sums[i],
+         lanes_value(p, blocks ? 't' : 's', n->row_sums[i]));
   close(p);
 }
 
 static void plain_rows(Printer *p) {
   const KNest *n = p->n;
   if (n->nrows && threads_pay(p)) {
-    if (n->nrows > 1) pragma(p, "parallel for collapse(%d) schedule(static)", n->nrows);
-    else pragma(p, "parallel for schedule(static)");
+    if (n->nrows > 1)
+      pragma(p, "parallel for collapse(%d) schedule(static)", n->nrows);
+    else
+      pragma(p, "parallel for schedule(static)");
   }
   for (int g = 0; g < n->nrows; g++) {
     int x = n->group[g].last;
@@ -446,8 +474,11 @@ static void fold_sums(Printer *p) {
       const KInstr *s = instr(p, r);
       if (s->kind != KI_SUM) continue;
       const char *suffix = fold_of(p, r).suffix;
-      if (s->full) line(p, "w%d[0] = mt_sum_%s(w%d, %lld);", r, suffix, r, (long long)blocks);
-      else line(p, "mt_fold_%s(w%d, %lld, %lld);", suffix, r, (long long)blocks, (long long)s->columns);
+      if (s->full)
+        line(p, "w%d[0] = mt_sum_%s(w%d, %lld);", r, suffix, r, (long long)blocks);
+      else
+        line(p, "mt_fold_%s(w%d, %lld, %lld);", suffix, r, (long long)blocks,
+             (long long)s->columns);
     }
   }
 }
@@ -458,8 +489,10 @@ static void print_nest(Printer *p, const KNest *n) {
   if (n->late || p->k->flat_sums)
     for (int r = 0; r < p->k->ninstrs; r++)
       if (instr(p, r)->kind == KI_SUM) line(p, "%s *const q%d = w%d;", fold_of(p, r).type, r, r);
-  if (has_block_sums(n, p->k)) block_rows(p);
-  else plain_rows(p);
+  if (has_block_sums(n, p->k))
+    block_rows(p);
+  else
+    plain_rows(p);
   close(p);
 }
 
@@ -473,9 +506,9 @@ static void print_params(Printer *p) {
   }
   for (int r = 0; r < k->ninstrs; r++)
     if (instr(p, r)->kind == KI_SUM)
-      line(p, "%s *const w%d = (%s *)arg[%d] + %lld; /* partial sums [%lld, %lld] */", fold_of(p, r).type,
-           r, fold_of(p, r).type, k->nparams, (long long)instr(p, r)->slot, (long long)k->blocks,
-           (long long)instr(p, r)->columns);
+      line(p, "%s *const w%d = (%s *)arg[%d] + %lld; /* partial sums [%lld, %lld] */",
+           fold_of(p, r).type, r, fold_of(p, r).type, k->nparams, (long long)instr(p, r)->slot,
+           (long long)k->blocks, (long long)instr(p, r)->columns);
 }
 
 const char *kernel_print_c(const Kernel *k, Arena *a) {

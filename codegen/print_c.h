@@ -11,7 +11,8 @@ const char *c_memory_type(DType t);
 void c_loaded(Str *out, DType t, const char *element);
 void c_stored(Str *out, DType t, const char *value);
 
-/* The integer, in terms of i0, i1, ..: one variable for each group of the nest, named after its last axis. */
+/* The integer, in terms of i0, i1, ..: one variable for each group of the nest, named after its
+ * last axis. */
 void c_index(Str *out, const KIndex *i, const KNest *n);
 /* The right-hand side that computes register r; KI_REDUCE and KI_SUM have none. */
 void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r);

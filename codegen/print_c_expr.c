@@ -1,7 +1,8 @@
-/* print_c_expr.c - expressions of the C printer: types, indices, loads, element-wise operations, stores.
+/* print_c_expr.c - expressions of the C printer: types, indices, loads, element-wise operations,
+ * stores.
  *
- * Floats are computed in f32 and rounded to their dtype where they are made. bool is 0 or 1 in an int32_t, so that
- * vectors of it have the width of the rest. */
+ * Floats are computed in f32 and rounded to their dtype where they are made. bool is 0 or 1 in an
+ * int32_t, so that vectors of it have the width of the rest. */
 #include <string.h>
 
 #include "print_c.h"
@@ -17,8 +18,12 @@ static const struct {
     [DT_I8] = {"int8_t", "int32_t", "(int32_t)%s", "(int8_t)%s"},
     [DT_BOOL] = {"uint8_t", "int32_t", "(int32_t)(%s != 0)", "(uint8_t)%s"},
 };
-const char *c_register_type(DType t) { return c_types[t].reg; }
-const char *c_memory_type(DType t) { return c_types[t].memory; }
+const char *c_register_type(DType t) {
+  return c_types[t].reg;
+}
+const char *c_memory_type(DType t) {
+  return c_types[t].memory;
+}
 
 static void fill(Str *out, const char *pattern, const char *what) {
   const char *spot = strstr(pattern, "%s");
@@ -26,20 +31,29 @@ static void fill(Str *out, const char *pattern, const char *what) {
   str_add(out, what);
   str_add(out, spot + 2);
 }
-void c_loaded(Str *out, DType t, const char *element) { fill(out, c_types[t].load, element); }
-void c_stored(Str *out, DType t, const char *value) { fill(out, c_types[t].store, value); }
+void c_loaded(Str *out, DType t, const char *element) {
+  fill(out, c_types[t].load, element);
+}
+void c_stored(Str *out, DType t, const char *value) {
+  fill(out, c_types[t].store, value);
+}
 
 /* ---- indices ---- */
 
 static void add_term(Str *out, bool *first, int64_t coef, const char *what) {
   if (!coef) return;
-  if (coef < 0) str_add(out, *first ? "-" : " - ");
-  else if (!*first) str_add(out, " + ");
+  if (coef < 0)
+    str_add(out, *first ? "-" : " - ");
+  else if (!*first)
+    str_add(out, " + ");
   *first = false;
   int64_t size = coef < 0 ? -coef : coef;
-  if (!what) str_addf(out, "%lld", (long long)size);
-  else if (size == 1) str_add(out, what);
-  else str_addf(out, "%s * %lld", what, (long long)size);
+  if (!what)
+    str_addf(out, "%lld", (long long)size);
+  else if (size == 1)
+    str_add(out, what);
+  else
+    str_addf(out, "%s * %lld", what, (long long)size);
 }
 
 void c_index(Str *out, const KIndex *i, const KNest *n) {
@@ -114,9 +128,12 @@ static const char *op_pattern(const Kernel *k, const KInstr *i) {
 
 static void fill_pattern(Str *out, const char *p, const Kernel *k, const KInstr *i) {
   for (; *p; p++) {
-    if (*p != '$') str_add_n(out, p, 1);
-    else if (*++p == 't') str_add(out, k->instrs[i->in[0]].dtype == DT_U32 ? "u32" : "i32");
-    else str_addf(out, "v%d", (int)i->in[*p - '0']);
+    if (*p != '$')
+      str_add_n(out, p, 1);
+    else if (*++p == 't')
+      str_add(out, k->instrs[i->in[0]].dtype == DT_U32 ? "u32" : "i32");
+    else
+      str_addf(out, "v%d", (int)i->in[*p - '0']);
   }
 }
 
@@ -171,8 +188,8 @@ static void load(Str *out, const Kernel *k, const KNest *n, const KInstr *i) {
 }
 
 static void random_bits(Str *out, const KNest *n, const KInstr *i) {
-  str_addf(out, "mt_random_%s(v%d, v%d, v%d, key%d, ", dtype_name(i->dtype), (int)i->in[0], (int)i->in[1],
-           (int)i->in[2], i->key_slot);
+  str_addf(out, "mt_random_%s(v%d, v%d, v%d, key%d, ", dtype_name(i->dtype), (int)i->in[0],
+           (int)i->in[1], (int)i->in[2], i->key_slot);
   if (i->nin == 4) {
     str_addf(out, "v%d + (int32_t)(", (int)i->in[3]);
     c_index(out, &i->at, n);
@@ -190,24 +207,33 @@ void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r) {
   bool narrow = i->kind == KI_OP && i->dtype == DT_I8 && i->op != OP_CAST;
   if (narrow) str_add(out, "(int32_t)(int8_t)(");
   switch (i->kind) {
-    case KI_CONST: constant(out, i->dtype, i->value); break;
-    case KI_LOAD: load(out, k, n, i); break;
+    case KI_CONST:
+      constant(out, i->dtype, i->value);
+      break;
+    case KI_LOAD:
+      load(out, k, n, i);
+      break;
     case KI_IOTA:
       str_addf(out, "(%s)(", c_register_type(i->dtype));
       c_index(out, &i->at, n);
       str_add(out, ")");
       break;
-    case KI_RANDOM: random_bits(out, n, i); break;
+    case KI_RANDOM:
+      random_bits(out, n, i);
+      break;
     case KI_SUM:
       str_addf(out, "q%d[", (int)r);
       c_index(out, &i->column, n);
       str_add(out, "]");
       break;
     case KI_OP:
-      if (i->op == OP_CAST) cast(out, i->dtype, k->instrs[i->in[0]].dtype, i->in[0]);
-      else fill_pattern(out, op_pattern(k, i), k, i);
+      if (i->op == OP_CAST)
+        cast(out, i->dtype, k->instrs[i->in[0]].dtype, i->in[0]);
+      else
+        fill_pattern(out, op_pattern(k, i), k, i);
       break;
-    case KI_REDUCE: bug("a reduction is no expression");
+    case KI_REDUCE:
+      bug("a reduction is no expression");
   }
   if (narrow) str_add(out, ")");
   if (i->rounds) str_add(out, ")");

@@ -1,7 +1,8 @@
 /* program.c - the commands of a program and the kernels behind them: see program.h.
  *
- * One command a step of the plan. Loop clusters are lowered to kernels; kernels of equal text are one function, so that all
- * layers share it. The C target's functions are one translation unit, compiled here; CUDA's are collected by cuda_build. */
+ * One command a step of the plan. Loop clusters are lowered to kernels; kernels of equal text are
+ * one function, so that all layers share it. The C target's functions are one translation unit,
+ * compiled here; CUDA's are collected by cuda_build. */
 #include "program.h"
 
 #include <ctype.h>
@@ -13,7 +14,8 @@
 #include "lower.h"
 #include "prelude_c.h"
 
-/* A C function. One that draws random numbers takes their keys, and each layer enters it with its own. */
+/* A C function. One that draws random numbers takes their keys, and each layer enters it with its
+ * own. */
 typedef struct {
   uint64_t hash;
   const char *name, *text, *path, *where;
@@ -31,7 +33,7 @@ typedef struct {
   Program *out;
   VEC(CFunction) functions; /* C target */
   VEC(CEntry) entries;      /* what commands call */
-  CudaBuild *cuda;         /* or NULL */
+  CudaBuild *cuda;          /* or NULL */
   const char *why;
 } Build;
 
@@ -74,7 +76,8 @@ static int c_entry(Build *b, const Kernel *k) {
   int function = c_function(b, k);
   size_t bytes = sizeof *k->keys * (size_t)k->nkeys;
   for (int i = 0; i < b->entries.n; i++)
-    if (b->entries.at[i].function == function && !memcmp(b->entries.at[i].keys, k->keys, bytes)) return i;
+    if (b->entries.at[i].function == function && !memcmp(b->entries.at[i].keys, k->keys, bytes))
+      return i;
   CEntry e = {function, k->keys, b->functions.at[function].name};
   if (k->nkeys) e.name = arena_printf(b->arena, "%s_e%d", e.name, b->entries.n);
   vec_push(b->arena, &b->entries, e);
@@ -84,14 +87,16 @@ static int c_entry(Build *b, const Kernel *k) {
 static void print_function(Str *s, const CFunction *f) {
   str_addf(s, "\n/* %s%s%s", f->path, f->where[0] ? " - " : "", f->where);
   if (f->uses > 1) str_addf(s, "; %d launches", f->uses);
-  str_addf(s, " */\n%svoid %s%s", f->nkeys ? "static __attribute__((noinline)) " : "", f->name, f->text);
+  str_addf(s, " */\n%svoid %s%s", f->nkeys ? "static __attribute__((noinline)) " : "", f->name,
+           f->text);
 }
 
 static const char *c_source(Build *b) {
   const Program *p = b->out;
   Str s = {.arena = b->arena};
-  str_addf(&s, "/* %s%s%s%s: kernels of plan %08x, emitted by mtc %s for the C compiler. */\n", p->model,
-           p->preset ? "(" : "", p->preset ? p->preset : "", p->preset ? ")" : "", (unsigned)p->plan_id, MTC_VERSION);
+  str_addf(&s, "/* %s%s%s%s: kernels of plan %08x, emitted by mtc %s for the C compiler. */\n",
+           p->model, p->preset ? "(" : "", p->preset ? p->preset : "", p->preset ? ")" : "",
+           (unsigned)p->plan_id, MTC_VERSION);
   str_add(&s, prelude_c);
   for (int i = 0; i < b->functions.n; i++) print_function(&s, &b->functions.at[i]);
   str_add(&s, "\n");
@@ -156,7 +161,8 @@ static bool loop_command(const Unit *u, const Cluster *c, const PlanStep *s, Cmd
   if (!k) return fail(b, why);
   k->name = cmd->name;
   k->where = cmd->where;
-  ensure(b->cuda || k->workspace_bytes <= cmd->workspace_bytes, "`%s` needs %lld bytes of workspace, the plan has %lld", c->name,
+  ensure(b->cuda || k->workspace_bytes <= cmd->workspace_bytes,
+         "`%s` needs %lld bytes of workspace, the plan has %lld", c->name,
          (long long)k->workspace_bytes, (long long)cmd->workspace_bytes);
   cmd->kind = CMD_KERNEL;
   cmd->ntensors = c->nin + c->nout;
@@ -225,11 +231,15 @@ static bool command(const Unit *u, const PlanStep *s, Cmd *cmd) {
     cmd->workspace_bytes = p->bufs.at[s->workspace].bytes;
   }
   switch (c->kind) {
-    case CL_LOOP: return loop_command(u, c, s, cmd);
-    case CL_GEMM: return gemm_command(u, c, s, cmd);
+    case CL_LOOP:
+      return loop_command(u, c, s, cmd);
+    case CL_GEMM:
+      return gemm_command(u, c, s, cmd);
     case CL_ATTENTION:
-    case CL_ATTENTION_BWD: return attention_command(u, c, s, cmd);
-    case CL_SCATTER: return scatter_command(u, c, s, cmd);
+    case CL_ATTENTION_BWD:
+      return attention_command(u, c, s, cmd);
+    case CL_SCATTER:
+      return scatter_command(u, c, s, cmd);
   }
   bug("a cluster of kind %d", (int)c->kind);
 }
@@ -244,7 +254,8 @@ static bool is_end(const PlanProgram *from, int buf) {
   return false;
 }
 
-/* Buffers that nothing reads after a command, in order of commands. Inputs and results belong to the host as well. */
+/* Buffers that nothing reads after a command, in order of commands. Inputs and results belong to
+ * the host as well. */
 static void deaths(const Plan *p, int program, ProgramCode *code, Arena *a) {
   const PlanProgram *from = &p->programs.at[program];
   code->deaths = arena_alloc(a, sizeof *code->deaths * (size_t)(p->bufs.n + 1));

@@ -1,13 +1,15 @@
-/* program_tables.c - what a program says of its job: variables, phases, data, weights, evaluation, checkpoints. */
+/* program_tables.c - what a program says of its job: variables, phases, data, weights, evaluation,
+ * checkpoints. */
 #include <math.h>
 #include <string.h>
 
 #include "program.h"
 
 /* The runtime knows the graph's and the job's enums by number. */
-_Static_assert((int)PV_PARAM == (int)VAR_PARAM && (int)PV_STATE == (int)VAR_STATE && (int)PV_MASTER == (int)VAR_MASTER &&
-                   (int)PV_MOMENT == (int)VAR_MOMENT && (int)PV_ACCUM == (int)VAR_ACCUM &&
-                   (int)PV_SCALAR == (int)VAR_SCALAR && (int)PV_METRIC == (int)VAR_METRIC && (int)PV_OPT == (int)VAR_OPT,
+_Static_assert((int)PV_PARAM == (int)VAR_PARAM && (int)PV_STATE == (int)VAR_STATE &&
+                   (int)PV_MASTER == (int)VAR_MASTER && (int)PV_MOMENT == (int)VAR_MOMENT &&
+                   (int)PV_ACCUM == (int)VAR_ACCUM && (int)PV_SCALAR == (int)VAR_SCALAR &&
+                   (int)PV_METRIC == (int)VAR_METRIC && (int)PV_OPT == (int)VAR_OPT,
                "variable roles");
 
 Tensor program_tensor(const Plan *p, const Storage *at, const Shape *s, DType t) {
@@ -49,26 +51,27 @@ static void phases(const Plan *p, Program *out) {
     const PlanPhase *from = &p->phases.at[i];
     const TrainPhase *t = &j->phases.at[from->phase];
     int64_t samples = phase_samples(j, from->phase);
-    out->phases[i] = (ProgramPhase){.name = t->name,
-                                    .micro = from->programs[0],
-                                    .update = from->programs[1],
-                                    .eval = from->programs[2],
-                                    .sample = from->programs[3],
-                                    .micro_batch = from->micro_batch,
-                                    .accumulation = from->accumulation,
-                                    .tokens_per_sample = samples ? phase_tokens(j, from->phase) / samples : 0,
-                                    .steps = t->steps,
-                                    .epochs = t->epochs,
-                                    .lr = t->opt.lr,
-                                    .sched_kind = (int)t->sched.kind,
-                                    .warmup = t->sched.warmup,
-                                    .final = t->sched.final,
-                                    .decay = t->sched.decay,
-                                    .cycles = t->sched.cycles,
-                                    .final_is_lr = t->sched.final_is_lr,
-                                    .data = t->data.data,
-                                    .data_val = t->data.val,
-                                    .est_step_seconds = (double)from->step_ns * 1e-9};
+    out->phases[i] =
+        (ProgramPhase){.name = t->name,
+                       .micro = from->programs[0],
+                       .update = from->programs[1],
+                       .eval = from->programs[2],
+                       .sample = from->programs[3],
+                       .micro_batch = from->micro_batch,
+                       .accumulation = from->accumulation,
+                       .tokens_per_sample = samples ? phase_tokens(j, from->phase) / samples : 0,
+                       .steps = t->steps,
+                       .epochs = t->epochs,
+                       .lr = t->opt.lr,
+                       .sched_kind = (int)t->sched.kind,
+                       .warmup = t->sched.warmup,
+                       .final = t->sched.final,
+                       .decay = t->sched.decay,
+                       .cycles = t->sched.cycles,
+                       .final_is_lr = t->sched.final_is_lr,
+                       .data = t->data.data,
+                       .data_val = t->data.val,
+                       .est_step_seconds = (double)from->step_ns * 1e-9};
   }
   if (j->phases.n) {
     out->nonfinite_stop = j->phases.at[0].nonfinite == NONFINITE_STOP;

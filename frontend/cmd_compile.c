@@ -1,4 +1,5 @@
-/* cmd_compile.c - `mtc compile F.mt -o F.mtx`: plans, emits and compiles the kernels, writes one file. */
+/* cmd_compile.c - `mtc compile F.mt -o F.mtx`: plans, emits and compiles the kernels, writes one
+ * file. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -27,8 +28,9 @@ static int emit(Cli *c, const Program *p, const char *output) {
   for (char *want; (want = strsep(&list, ","));) {
     if (!*want) continue;
     if (strcmp(want, kind) != 0)
-      return cli_usage(c, "--emit of `compile` for this target takes %s, not `%s`; `mtc plan` emits ir and plan", kind,
-                       want);
+      return cli_usage(
+          c, "--emit of `compile` for this target takes %s, not `%s`; `mtc plan` emits ir and plan",
+          kind, want);
     if (!p->kernel_source) continue;
     size_t n = strlen(output) - (str_ends(output, ".mtx") ? 4 : 0);
     const char *path = arena_printf(c->arena, "%.*s.%s", (int)n, output, kind);
@@ -63,11 +65,12 @@ int cmd_compile(Cli *c) {
   if (code != EXIT_OK) return code;
   if (!mtx_write(p, output, &why)) return cli_fail(c, EXIT_IO, "%s", why);
   if (c->flag.time)
-    fprintf(stderr, "plan %.2f s, kernels %.2f s, file %.2f s\n", planned - start, compiled - planned,
-            seconds() - compiled);
+    fprintf(stderr, "plan %.2f s, kernels %.2f s, file %.2f s\n", planned - start,
+            compiled - planned, seconds() - compiled);
   if (!c->flag.quiet)
-    printf("%s: plan %08x, %s, %d commands, %d kernels, needs %s\n", output, (unsigned)(p->plan_id >> 32), p->target, commands(p),
-           p->nkernels, format_bytes(c->arena, p->peak_bytes));
+    printf("%s: plan %08x, %s, %d commands, %d kernels, needs %s\n", output,
+           (unsigned)(p->plan_id >> 32), p->target, commands(p), p->nkernels,
+           format_bytes(c->arena, p->peak_bytes));
   cli_next(c, "mtc train %s", output);
   return cli_finish(c, EXIT_OK);
 }

@@ -1,9 +1,10 @@
 /* cpu_attention.c - attention on the CPU, forward and backward, in f32 by blocks of queries.
  *
- * One thread does one K/V head of one sample (of all samples when there is a bias gradient, which sums over them): blocks
- * of queries in order, each a few calls of sgemm on one thread, so that results do not depend on the number of threads.
- * Keys after the last query of a causal block are never touched. Probabilities are rebuilt in the backward pass from the
- * log-sum-exp. Dropout draws are those of ir/philox.h. */
+ * One thread does one K/V head of one sample (of all samples when there is a bias gradient, which
+ * sums over them): blocks of queries in order, each a few calls of sgemm on one thread, so that
+ * results do not depend on the number of threads. Keys after the last query of a causal block are
+ * never touched. Probabilities are rebuilt in the backward pass from the log-sum-exp. Dropout draws
+ * are those of ir/philox.h. */
 #include <cblas.h>
 #include <math.h>
 #include <omp.h>
@@ -12,7 +13,8 @@
 #include "../ir/philox.h"
 #include "cpu_parts.h"
 
-/* Row loops are compiled for several vector widths; not under sanitizers, which start after the choice is made. */
+/* Row loops are compiled for several vector widths; not under sanitizers, which start after the
+ * choice is made. */
 #if defined __x86_64__ && !defined __SANITIZE_ADDRESS__ && !defined __clang__
 #define WIDE __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
@@ -33,8 +35,14 @@ static Att att_of(const Cmd *c) {
   const Tensor *t = c->tensors;
   const Attention *f = &c->attention;
   bool backward = c->kind == CMD_ATTENTION_BWD;
-  Att a = {.q = t, .k = t + 1, .v = t + 2, .causal = f->causal, .backward = backward, .scale = (float)f->scale,
-           .keep = f->has_drop ? (float)(1 - f->drop) : 1, .key = f->key};
+  Att a = {.q = t,
+           .k = t + 1,
+           .v = t + 2,
+           .causal = f->causal,
+           .backward = backward,
+           .scale = (float)f->scale,
+           .keep = f->has_drop ? (float)(1 - f->drop) : 1,
+           .key = f->key};
   t += 3;
   if (backward) {
     a.o = t++;
@@ -70,9 +78,9 @@ static Att att_of(const Cmd *c) {
 
 /* Scratch of one thread, in floats. */
 typedef struct {
-  float *k, *v, *dk, *dv;   /* [Tk, D] */
-  float *q, *o, *d_o, *dq;  /* [block, D] */
-  float *p, *ds, *drop;     /* [block, Tk] */
+  float *k, *v, *dk, *dv;  /* [Tk, D] */
+  float *q, *o, *d_o, *dq; /* [block, D] */
+  float *p, *ds, *drop;    /* [block, Tk] */
 } Slot;
 
 static int64_t slot_floats(const Att *a) {
@@ -107,18 +115,23 @@ typedef struct {
 } Rows;
 
 /* Positions t0 .. t0 + n of one head; converted into `to` when they are not f32. */
-static Rows rows_of(const CpuRun *r, const Tensor *t, int64_t b, int64_t t0, int64_t h, int64_t n, float *to) {
+static Rows rows_of(const CpuRun *r, const Tensor *t, int64_t b, int64_t t0, int64_t h, int64_t n,
+                    float *to) {
   int64_t D = t->dim[3], first = b * t->stride[0] + t0 * t->stride[1] + h * t->stride[2];
   char *base = cpu_element(cpu_at(r, t), t->dtype, first);
-  if (t->dtype == DT_F32) return (Rows){(const float *)(const void *)base, t->dim[1] > 1 ? t->stride[1] : D};
-  for (int64_t i = 0; i < n; i++) cpu_load(t->dtype, cpu_element(base, t->dtype, i * t->stride[1]), D, to + i * D);
+  if (t->dtype == DT_F32)
+    return (Rows){(const float *)(const void *)base, t->dim[1] > 1 ? t->stride[1] : D};
+  for (int64_t i = 0; i < n; i++)
+    cpu_load(t->dtype, cpu_element(base, t->dtype, i * t->stride[1]), D, to + i * D);
   return (Rows){to, D};
 }
 
-static void store_rows(const CpuRun *r, const Tensor *t, int64_t b, int64_t t0, int64_t h, int64_t n, const float *from) {
+static void store_rows(const CpuRun *r, const Tensor *t, int64_t b, int64_t t0, int64_t h,
+                       int64_t n, const float *from) {
   int64_t D = t->dim[3], first = b * t->stride[0] + t0 * t->stride[1] + h * t->stride[2];
   for (int64_t i = 0; i < n; i++)
-    cpu_store(t->dtype, cpu_element(cpu_at(r, t), t->dtype, first + i * t->stride[1]), D, from + i * D);
+    cpu_store(t->dtype, cpu_element(cpu_at(r, t), t->dtype, first + i * t->stride[1]), D,
+              from + i * D);
 }
 
 static inline float exp_of(float x) {
@@ -205,10 +218,10 @@ typedef struct {
   int64_t b, h, t0, n, keys; /* queries t0 .. t0 + n of head h; keys that any of them can see */
 } Block;
 
-static void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b, float beta, float *c,
-                 int64_t ldc) {
-  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k,
-              alpha, a.at, (int)a.ld, b.at, (int)b.ld, beta, c, (int)ldc);
+static void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b,
+                 float beta, float *c, int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m,
+              (int)n, (int)k, alpha, a.at, (int)a.ld, b.at, (int)b.ld, beta, c, (int)ldc);
 }
 
 /* p = scores of the block, closed ones -inf. */
@@ -240,7 +253,8 @@ static void draw_dropout(const Block *x) {
     unsigned word[4];
     for (int64_t j = 0; j < x->keys; j++) {
       uint64_t e = first + (uint64_t)j;
-      if (j == 0 || (e & 3) == 0) philox_block(seed[0], seed[1], a->key, step, sample, e >> 2, word);
+      if (j == 0 || (e & 3) == 0)
+        philox_block(seed[0], seed[1], a->key, step, sample, e >> 2, word);
       x->s.drop[i * a->Tk + j] = philox_uniform(word[e & 3]) < a->keep ? 1 / a->keep : 0;
     }
   }
@@ -271,7 +285,8 @@ static void forward_block(const Block *x) {
 static void backward_block(const Block *x, float *dbias) {
   const Att *a = x->a;
   const Slot *s = &x->s;
-  Rows q = rows_of(x->r, a->q, x->b, x->t0, x->h, x->n, s->q), o = rows_of(x->r, a->o, x->b, x->t0, x->h, x->n, s->o),
+  Rows q = rows_of(x->r, a->q, x->b, x->t0, x->h, x->n, s->q),
+       o = rows_of(x->r, a->o, x->b, x->t0, x->h, x->n, s->o),
        d_o = rows_of(x->r, a->d_o, x->b, x->t0, x->h, x->n, s->d_o);
   scores(x, q);
   if (a->seed) draw_dropout(x);
@@ -293,7 +308,8 @@ static void backward_block(const Block *x, float *dbias) {
 }
 
 /* One K/V head of one sample. */
-static void one_head(const CpuRun *r, const Att *a, int64_t b, int64_t kv, float *scratch, float *dbias) {
+static void one_head(const CpuRun *r, const Att *a, int64_t b, int64_t kv, float *scratch,
+                     float *dbias) {
   Block x = {.r = r, .a = a, .b = b, .s = slot_of(a, scratch)};
   x.k = rows_of(r, a->k, b, 0, kv, a->Tk, x.s.k);
   x.v = rows_of(r, a->v, b, 0, kv, a->Tk, x.s.v);
@@ -305,8 +321,10 @@ static void one_head(const CpuRun *r, const Att *a, int64_t b, int64_t kv, float
     for (x.t0 = 0; x.t0 < a->Tq; x.t0 += a->block) {
       x.n = a->Tq - x.t0 < a->block ? a->Tq - x.t0 : a->block;
       x.keys = a->causal && x.t0 + x.n < a->Tk ? x.t0 + x.n : a->Tk;
-      if (a->backward) backward_block(&x, dbias);
-      else forward_block(&x);
+      if (a->backward)
+        backward_block(&x, dbias);
+      else
+        forward_block(&x);
     }
   if (!a->backward) return;
   store_rows(r, a->dk, b, 0, kv, a->Tk, x.s.dk);
@@ -333,5 +351,9 @@ static void all_heads(const CpuRun *r, const Cmd *c) {
   if (dbias_floats(&a)) cpu_store(a.dbias->dtype, cpu_at(r, a.dbias), count, dbias);
 }
 
-void cpu_attention(const CpuRun *r, const Cmd *c) { all_heads(r, c); }
-void cpu_attention_bwd(const CpuRun *r, const Cmd *c) { all_heads(r, c); }
+void cpu_attention(const CpuRun *r, const Cmd *c) {
+  all_heads(r, c);
+}
+void cpu_attention_bwd(const CpuRun *r, const Cmd *c) {
+  all_heads(r, c);
+}

@@ -1,7 +1,7 @@
 /* cpu_cc.c - runs `cc` on emitted kernels: see cpu_cc.h.
  *
- * -ffp-contract=off keeps every rounding that the graph asks for; no flag lets the compiler assume that NaN or infinity do
- * not occur. */
+ * -ffp-contract=off keeps every rounding that the graph asks for; no flag lets the compiler assume
+ * that NaN or infinity do not occur. */
 #include "cpu_cc.h"
 
 #include <errno.h>
@@ -14,9 +14,19 @@
 
 extern char **environ;
 
-static const char *const cc_flags[] = {"-x", "c", "-std=gnu17", "-O3", "-march=native", "-fopenmp",
-                                       "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-                                       "-fwrapv", "-w", "-fPIC", "-shared"};
+static const char *const cc_flags[] = {"-x",
+                                       "c",
+                                       "-std=gnu17",
+                                       "-O3",
+                                       "-march=native",
+                                       "-fopenmp",
+                                       "-ffp-contract=off",
+                                       "-fno-math-errno",
+                                       "-fno-trapping-math",
+                                       "-fwrapv",
+                                       "-w",
+                                       "-fPIC",
+                                       "-shared"};
 
 const char *cpu_arch(void) {
   static const char *arch;
@@ -51,7 +61,8 @@ static const char *cache_folder(Arena *a) {
 
 static uint64_t source_hash(const char *source) {
   uint64_t hash = hash_text(cpu_arch());
-  for (int i = 0; i < COUNT_OF(cc_flags); i++) hash = hash_bytes(cc_flags[i], strlen(cc_flags[i]), hash);
+  for (int i = 0; i < COUNT_OF(cc_flags); i++)
+    hash = hash_bytes(cc_flags[i], strlen(cc_flags[i]), hash);
   return hash_bytes(source, strlen(source), hash);
 }
 
@@ -75,10 +86,11 @@ static bool spawn_cc(char *const *argv, const char *log, Fail *f) {
   int error = posix_spawnp(&pid, argv[0], &files, NULL, argv, environ), status = 0;
   posix_spawn_file_actions_destroy(&files);
   if (error)
-    return fail_set(f, EXIT_DEVICE,
-                    "cannot run the C compiler `%s`: %s\nkernels for the CPU are compiled on this machine; "
-                    "install a compiler (Debian: apt-get install gcc)",
-                    argv[0], strerror(error));
+    return fail_set(
+        f, EXIT_DEVICE,
+        "cannot run the C compiler `%s`: %s\nkernels for the CPU are compiled on this machine; "
+        "install a compiler (Debian: apt-get install gcc)",
+        argv[0], strerror(error));
   while (waitpid(pid, &status, 0) < 0)
     if (errno != EINTR) return fail_set(f, EXIT_DEVICE, "lost the C compiler: %s", strerror(errno));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
@@ -95,7 +107,8 @@ static bool compile(Arena *a, const char *source, const void **image, size_t *si
   if (!mkdtemp(folder))
     return fail_set(f, EXIT_DEVICE, "cannot make a folder for the C compiler in %s: %s",
                     tmp ? tmp : "/tmp", strerror(errno));
-  const char *c = arena_printf(a, "%s/kernels.c", folder), *so = arena_printf(a, "%s/kernels.so", folder),
+  const char *c = arena_printf(a, "%s/kernels.c", folder),
+             *so = arena_printf(a, "%s/kernels.so", folder),
              *log = arena_printf(a, "%s/log", folder);
   const char *argv[COUNT_OF(cc_flags) + 5];
   int n = 0;
@@ -119,7 +132,8 @@ static bool compile(Arena *a, const char *source, const void **image, size_t *si
   return ok;
 }
 
-bool cpu_compile(Arena *a, const char *source, const void **image, size_t *size, bool *cached, Fail *f) {
+bool cpu_compile(Arena *a, const char *source, const void **image, size_t *size, bool *cached,
+                 Fail *f) {
   const char *folder = cache_folder(a), *path = NULL;
   if (cached) *cached = false;
   if (folder) {

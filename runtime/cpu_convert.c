@@ -1,4 +1,5 @@
-/* cpu_convert.c - rows of 16-bit floats to f32 and back, without branches, so that compilers make vector code of it. */
+/* cpu_convert.c - rows of 16-bit floats to f32 and back, without branches, so that compilers make
+ * vector code of it. */
 #include <string.h>
 
 #include "cpu_parts.h"

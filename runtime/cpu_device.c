@@ -1,8 +1,10 @@
-/* cpu_device.c - the CPU as a device: executes a program's commands in order, at the plan's offsets.
+/* cpu_device.c - the CPU as a device: executes a program's commands in order, at the plan's
+ * offsets.
  *
- * The arena is one mapping of whole pages. Emitted kernels are a shared object: an image of the program that was compiled
- * for this CPU, or the source compiled here. f32 scratch of emulated products lies outside the arena, is allocated once,
- * and is as large as the largest command needs. */
+ * The arena is one mapping of whole pages. Emitted kernels are a shared object: an image of the
+ * program that was compiled for this CPU, or the source compiled here. f32 scratch of emulated
+ * products lies outside the arena, is allocated once, and is as large as the largest command needs.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <omp.h>
@@ -29,7 +31,8 @@ struct Device {
   int64_t arena_size;
   float *scratch;
   void *library;
-  int library_fd; /* open as long as the library is: dlopen knows libraries by their path, which has this number */
+  int library_fd; /* open as long as the library is: dlopen knows libraries by their path, which has
+                     this number */
   CpuKernel **kernels;
   void ***args; /* per program: the pointers of all its kernel commands, one after another */
   int **first;  /* per program and command: index of its first pointer */
@@ -46,9 +49,10 @@ static void *idle_team(void *ready) {
   return NULL;
 }
 
-/* GNU OpenMP lets waiting threads spin for milliseconds, unless it knows of more threads than there are processors. Where
- * anything else runs on the machine, that spinning takes the time of the thread that it waits for, and a step may take ten
- * times as long. A second team that sleeps for the life of the process keeps the spinning down to microseconds. */
+/* GNU OpenMP lets waiting threads spin for milliseconds, unless it knows of more threads than there
+ * are processors. Where anything else runs on the machine, that spinning takes the time of the
+ * thread that it waits for, and a step may take ten times as long. A second team that sleeps for
+ * the life of the process keeps the spinning down to microseconds. */
 static void shorten_waits(void) {
   pthread_t t;
   sem_t ready;
@@ -72,8 +76,9 @@ static const void *fitting_image(const Program *p, size_t *size) {
   return NULL;
 }
 
-/* dlopen wants a path: an anonymous file has one while it is open. The number of a closed file comes again, and dlopen
- * takes an equal name for the library that it has already: slashes make each name its own. */
+/* dlopen wants a path: an anonymous file has one while it is open. The number of a closed file
+ * comes again, and dlopen takes an equal name for the library that it has already: slashes make
+ * each name its own. */
 static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
   int fd = d->library_fd = memfd_create("mtc-kernels", MFD_CLOEXEC);
   if (fd < 0) return fail_set(f, EXIT_DEVICE, "no memory for the kernels: %s", strerror(errno));
@@ -90,7 +95,8 @@ static bool load_image(Device *d, const void *image, size_t size, Fail *f) {
   char *path = arena_printf(d->memory, "/proc/self/fd%*s%d", slashes + 1, "/", fd);
   memset(path + sizeof "/proc/self/fd" - 1, '/', (size_t)slashes + 1);
   d->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!d->library) return fail_set(f, EXIT_DEVICE, "the compiled kernels do not load: %s", dlerror());
+  if (!d->library)
+    return fail_set(f, EXIT_DEVICE, "the compiled kernels do not load: %s", dlerror());
   return true;
 }
 
@@ -120,7 +126,8 @@ static bool open_arena(Device *d, Fail *f) {
   void *at = mmap(NULL, (size_t)d->arena_size, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (at == MAP_FAILED)
-    return fail_set(f, EXIT_DEVICE, "cannot get %lld bytes of memory for the arena: %s; plan for less with --vram",
+    return fail_set(f, EXIT_DEVICE,
+                    "cannot get %lld bytes of memory for the arena: %s; plan for less with --vram",
                     (long long)d->arena_size, strerror(errno));
   d->arena = at;
   for (int i = 0; i < d->p->nconstants; i++)
@@ -152,11 +159,15 @@ static void open_pointers(Device *d) {
 
 static int64_t scratch_of(const Cmd *c, int threads) {
   switch (c->kind) {
-    case CMD_GEMM: return cpu_gemm_scratch(c, threads);
+    case CMD_GEMM:
+      return cpu_gemm_scratch(c, threads);
     case CMD_ATTENTION:
-    case CMD_ATTENTION_BWD: return cpu_attention_scratch(c, threads);
-    case CMD_SCATTER: return cpu_scatter_scratch(c, threads);
-    default: return 0;
+    case CMD_ATTENTION_BWD:
+      return cpu_attention_scratch(c, threads);
+    case CMD_SCATTER:
+      return cpu_scatter_scratch(c, threads);
+    default:
+      return 0;
   }
 }
 
@@ -188,7 +199,7 @@ static Device *cpu_open(const Program *p, const DeviceOptions *o, Fail *f) {
   d->p = p;
   d->poison = o->poison;
   d->library_fd = -1;
-  d->threads = o->threads > 0               ? o->threads
+  d->threads = o->threads > 0              ? o->threads
                : getenv("OMP_NUM_THREADS") ? omp_get_max_threads()
                                            : omp_get_num_procs();
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -244,12 +255,24 @@ static bool cpu_run(Device *d, int program, Fail *f) {
   for (int i = 0; i < code->ncmds; i++) {
     const Cmd *c = &code->cmds[i];
     switch (c->kind) {
-      case CMD_KERNEL: d->kernels[c->kernel](d->args[program] + d->first[program][i]); break;
-      case CMD_GEMM: cpu_gemm(&r, c); break;
-      case CMD_ATTENTION: cpu_attention(&r, c); break;
-      case CMD_ATTENTION_BWD: cpu_attention_bwd(&r, c); break;
-      case CMD_SCATTER: cpu_scatter(&r, c); break;
-      case CMD_FILL: fill_zero(&r, &c->tensors[0]); break;
+      case CMD_KERNEL:
+        d->kernels[c->kernel](d->args[program] + d->first[program][i]);
+        break;
+      case CMD_GEMM:
+        cpu_gemm(&r, c);
+        break;
+      case CMD_ATTENTION:
+        cpu_attention(&r, c);
+        break;
+      case CMD_ATTENTION_BWD:
+        cpu_attention_bwd(&r, c);
+        break;
+      case CMD_SCATTER:
+        cpu_scatter(&r, c);
+        break;
+      case CMD_FILL:
+        fill_zero(&r, &c->tensors[0]);
+        break;
     }
     for (; d->poison && death < code->ndeaths && code->deaths[death].cmd == i; death++)
       memset(d->arena + code->deaths[death].offset, 0xff, (size_t)code->deaths[death].bytes);
@@ -275,7 +298,9 @@ static bool cpu_write(Device *d, int64_t offset, const void *from, int64_t bytes
   return true;
 }
 
-static void *cpu_host(Device *d) { return d->arena; }
+static void *cpu_host(Device *d) {
+  return d->arena;
+}
 
 /* Pages of the arena that are in memory. */
 static int64_t cpu_measured(Device *d) {

@@ -1,8 +1,9 @@
 /* cpu_gemm.c - matrix products on the CPU: OpenBLAS in f32, over tiles fixed by the shape.
  *
- * A product is cut into tiles of c; each tile is one call of sgemm on one thread, because sgemm with several threads gives
- * other sums than with one. OpenBLAS takes one inside a parallel region, or when OpenMP is set to one. 16-bit operands are converted to f32 scratch first; a c that is not f32, or whose product is
- * rounded before it is added, is made in scratch and then stored. */
+ * A product is cut into tiles of c; each tile is one call of sgemm on one thread, because sgemm
+ * with several threads gives other sums than with one. OpenBLAS takes one inside a parallel region,
+ * or when OpenMP is set to one. 16-bit operands are converted to f32 scratch first; a c that is not
+ * f32, or whose product is rounded before it is added, is made in scratch and then stored. */
 #include <cblas.h>
 #include <omp.h>
 
@@ -21,10 +22,14 @@ static Tiles tiles_of(const Gemm *g) {
   int64_t want = g->m * g->n / TILE_WORK * g->k + g->m * g->n % TILE_WORK * g->k / TILE_WORK;
   if (want > MAX_TILES) want = MAX_TILES;
   while (t.nrows * t.ncols * g->batch < want) {
-    if (t.rows >= t.cols && t.rows >= 2 * TILE_SIDE) t.rows = round_up(ceil_div(t.rows, 2), 16);
-    else if (t.cols >= 2 * TILE_SIDE) t.cols = round_up(ceil_div(t.cols, 2), 16);
-    else if (t.rows >= 2 * TILE_SIDE) t.rows = round_up(ceil_div(t.rows, 2), 16);
-    else break;
+    if (t.rows >= t.cols && t.rows >= 2 * TILE_SIDE)
+      t.rows = round_up(ceil_div(t.rows, 2), 16);
+    else if (t.cols >= 2 * TILE_SIDE)
+      t.cols = round_up(ceil_div(t.cols, 2), 16);
+    else if (t.rows >= 2 * TILE_SIDE)
+      t.rows = round_up(ceil_div(t.rows, 2), 16);
+    else
+      break;
     t.nrows = ceil_div(g->m, t.rows);
     t.ncols = ceil_div(g->n, t.cols);
   }
@@ -42,8 +47,8 @@ typedef struct {
 } Sizes;
 static Sizes sizes_of(const Cmd *c) {
   const Gemm *g = &c->gemm;
-  return (Sizes){c->tensors[0].dtype == DT_F32 ? 0 : g->m * g->k, c->tensors[1].dtype == DT_F32 ? 0 : g->k * g->n,
-                 staged(c) ? g->m * g->n : 0};
+  return (Sizes){c->tensors[0].dtype == DT_F32 ? 0 : g->m * g->k,
+                 c->tensors[1].dtype == DT_F32 ? 0 : g->k * g->n, staged(c) ? g->m * g->n : 0};
 }
 
 int64_t cpu_gemm_scratch(const Cmd *c, int threads) {
@@ -53,11 +58,12 @@ int64_t cpu_gemm_scratch(const Cmd *c, int threads) {
 }
 
 /* Rows of all matrices of the batch, converted side by side. */
-static void convert_matrices(const Tensor *t, char *base, int64_t batch, int64_t step, int64_t rows, int64_t cols,
-                             int64_t ld, float *to) {
+static void convert_matrices(const Tensor *t, char *base, int64_t batch, int64_t step, int64_t rows,
+                             int64_t cols, int64_t ld, float *to) {
 #pragma omp parallel for schedule(static) if (batch * rows * cols > 1 << 15)
   for (int64_t r = 0; r < batch * rows; r++)
-    cpu_load(t->dtype, cpu_element(base, t->dtype, r / rows * step + r % rows * ld), cols, to + r * cols);
+    cpu_load(t->dtype, cpu_element(base, t->dtype, r / rows * step + r % rows * ld), cols,
+             to + r * cols);
 }
 
 /* Where a tile's operands start. */
@@ -67,7 +73,8 @@ typedef struct {
 } Operands;
 
 /* Adds or stores the finished rows of a staged tile. */
-static void finish_rows(const Cmd *c, char *base, float *made, int64_t ld_made, int64_t rows, int64_t cols) {
+static void finish_rows(const Cmd *c, char *base, float *made, int64_t ld_made, int64_t rows,
+                        int64_t cols) {
   const Tensor *t = &c->tensors[2];
   enum { CHUNK = 256 };
   float old[CHUNK];
@@ -86,19 +93,22 @@ static void finish_rows(const Cmd *c, char *base, float *made, int64_t ld_made, 
   }
 }
 
-static void one_tile(const CpuRun *r, const Cmd *c, const Operands *o, float *made, const Tiles *t, int64_t tile) {
+static void one_tile(const CpuRun *r, const Cmd *c, const Operands *o, float *made, const Tiles *t,
+                     int64_t tile) {
   const Gemm *g = &c->gemm;
   int64_t col = tile % t->ncols * t->cols, rest = tile / t->ncols;
   int64_t row = rest % t->nrows * t->rows, batch = rest / t->nrows;
-  int64_t rows = g->m - row < t->rows ? g->m - row : t->rows, cols = g->n - col < t->cols ? g->n - col : t->cols;
+  int64_t rows = g->m - row < t->rows ? g->m - row : t->rows,
+          cols = g->n - col < t->cols ? g->n - col : t->cols;
   const float *a = o->a + batch * o->step_a + (g->trans_a ? row : row * o->lda);
   const float *b = o->b + batch * o->step_b + (g->trans_b ? col * o->ldb : col);
   int64_t at = batch * g->step_c + row * g->ldc + col;
   char *base = cpu_element(cpu_at(r, &c->tensors[2]), c->tensors[2].dtype, at);
   float *out = made ? made + (batch * g->m + row) * g->n + col : (float *)(void *)base;
   int64_t ldc = made ? g->n : g->ldc;
-  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans, g->trans_b ? CblasTrans : CblasNoTrans, (int)rows,
-              (int)cols, (int)g->k, 1, a, (int)o->lda, b, (int)o->ldb, g->accumulate && !made ? 1 : 0, out, (int)ldc);
+  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans,
+              g->trans_b ? CblasTrans : CblasNoTrans, (int)rows, (int)cols, (int)g->k, 1, a,
+              (int)o->lda, b, (int)o->ldb, g->accumulate && !made ? 1 : 0, out, (int)ldc);
   if (made) finish_rows(c, base, out, ldc, rows, cols);
 }
 

@@ -1,7 +1,8 @@
 /* cpu_parts.h - what the files of the CPU device share.
  *
- * Results never depend on the number of threads: work is cut into pieces by shapes alone, each piece is done by one thread
- * in a fixed order, and OpenBLAS only ever runs on one thread, inside a piece. */
+ * Results never depend on the number of threads: work is cut into pieces by shapes alone, each
+ * piece is done by one thread in a fixed order, and OpenBLAS only ever runs on one thread, inside a
+ * piece. */
 #ifndef MTC_CPU_PARTS_H
 #define MTC_CPU_PARTS_H
 #include "program.h"
@@ -9,11 +10,13 @@
 /* Where a command's operands are while it runs. */
 typedef struct {
   char *arena;
-  float *scratch;     /* f32 memory outside the arena, as much as the command asked for */
+  float *scratch; /* f32 memory outside the arena, as much as the command asked for */
   int threads;
 } CpuRun;
 
-static inline void *cpu_at(const CpuRun *r, const Tensor *t) { return r->arena + t->offset; }
+static inline void *cpu_at(const CpuRun *r, const Tensor *t) {
+  return r->arena + t->offset;
+}
 
 /* Floats of scratch that a command needs with this many threads. */
 int64_t cpu_gemm_scratch(const Cmd *c, int threads);
@@ -32,6 +35,8 @@ void cpu_load(DType t, const void *p, int64_t n, float *to);
 void cpu_store(DType t, void *p, int64_t n, const float *from);
 /* Rounded to t, kept in f32. */
 void cpu_round(DType t, float *x, int64_t n);
-static inline void *cpu_element(void *base, DType t, int64_t i) { return (char *)base + i * dtype_bytes(t); }
+static inline void *cpu_element(void *base, DType t, int64_t i) {
+  return (char *)base + i * dtype_bytes(t);
+}
 
 #endif

@@ -1,7 +1,7 @@
 /* cpu_scatter.c - the transpose of gather: out[id] += row, in the order of positions for every id.
  *
- * Threads share the columns, so that each number is added by one thread in the order of positions. Sums are f32: a narrower
- * output is gathered in scratch. */
+ * Threads share the columns, so that each number is added by one thread in the order of positions.
+ * Sums are f32: a narrower output is gathered in scratch. */
 #include <string.h>
 
 #include "cpu_parts.h"
@@ -18,7 +18,8 @@ int64_t cpu_scatter_scratch(const Cmd *c, int threads) {
   return (out->dtype == DT_F32 ? 0 : count(out, 0, out->rank)) + threads * width;
 }
 
-/* Elements from the start of `rows` to position i's row, whatever the strides of the axes before. */
+/* Elements from the start of `rows` to position i's row, whatever the strides of the axes before.
+ */
 static int64_t row_offset(const Tensor *rows, int axes, int64_t i) {
   int64_t at = 0;
   for (int k = axes - 1; k >= 0; k--) {
@@ -29,7 +30,8 @@ static int64_t row_offset(const Tensor *rows, int axes, int64_t i) {
 }
 
 /* Same for the elements of a row: contiguous but for outer axes. */
-static void load_row(const Tensor *rows, void *base, int axes, int64_t from, int64_t to, float *row) {
+static void load_row(const Tensor *rows, void *base, int axes, int64_t from, int64_t to,
+                     float *row) {
   int64_t inner = rows->rank > axes ? rows->dim[rows->rank - 1] : 1;
   for (int64_t j = from; j < to;) {
     int64_t rest = j / inner, at = rows->rank > axes ? j % inner * rows->stride[rows->rank - 1] : 0;
@@ -50,9 +52,12 @@ void cpu_scatter(const CpuRun *r, const Cmd *c) {
   float *sums = out->dtype == DT_F32 ? cpu_at(r, out) : r->scratch;
   float *lines = r->scratch + (out->dtype == DT_F32 ? 0 : all);
   const int32_t *id = cpu_at(r, ids);
-  if (!c->accumulate) memset(sums, 0, sizeof(float) * (size_t)all);
-  else if (out->dtype != DT_F32) cpu_load(out->dtype, cpu_at(r, out), all, sums);
-  int64_t pieces = n * width > 1 << 14 ? r->threads : 1, piece = round_up(ceil_div(width, pieces), 16);
+  if (!c->accumulate)
+    memset(sums, 0, sizeof(float) * (size_t)all);
+  else if (out->dtype != DT_F32)
+    cpu_load(out->dtype, cpu_at(r, out), all, sums);
+  int64_t pieces = n * width > 1 << 14 ? r->threads : 1,
+          piece = round_up(ceil_div(width, pieces), 16);
 #pragma omp parallel for schedule(static) num_threads(r->threads) if (pieces > 1)
   for (int64_t p = 0; p < pieces; p++) {
     int64_t from = p * piece, to = from + piece < width ? from + piece : width;

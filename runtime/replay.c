@@ -23,13 +23,16 @@ void replay_close(Replay *r) {
   r->device = NULL;
 }
 
-bool replay_run(Replay *r, int program, Fail *f) { return r->api->run(r->device, program, f); }
+bool replay_run(Replay *r, int program, Fail *f) {
+  return r->api->run(r->device, program, f);
+}
 
 /* A tensor with gaps goes through a copy of all the memory that it spans. */
 static bool spread(Replay *r, const Tensor *t, const void *from, void *to, Fail *f) {
   int64_t bytes = tensor_extent(t) * dtype_bytes(t->dtype);
   char *span = malloc((size_t)bytes);
-  if (!span) return fail_set(f, EXIT_DEVICE, "no memory for a tensor of %lld bytes", (long long)bytes);
+  if (!span)
+    return fail_set(f, EXIT_DEVICE, "no memory for a tensor of %lld bytes", (long long)bytes);
   bool ok = r->api->read(r->device, t->offset, span, bytes, f);
   if (ok && to) tensor_pack(t, span, to);
   if (ok && from) {

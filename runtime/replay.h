@@ -1,8 +1,10 @@
-/* replay.h - a device that executes programs: one table of functions per back end, so that a new device is one file.
+/* replay.h - a device that executes programs: one table of functions per back end, so that a new
+ * device is one file.
  *
- * Open allocates the one arena of Program.arena_bytes and loads the kernels; nothing is allocated on the device after
- * that. Run replays all commands of one program in order; read and write copy bytes between the host and the arena and
- * see every earlier run. One thread uses a device at a time. Errors go to the Fail with EXIT_DEVICE. */
+ * Open allocates the one arena of Program.arena_bytes and loads the kernels; nothing is allocated
+ * on the device after that. Run replays all commands of one program in order; read and write copy
+ * bytes between the host and the arena and see every earlier run. One thread uses a device at a
+ * time. Errors go to the Fail with EXIT_DEVICE. */
 #ifndef MTC_REPLAY_H
 #define MTC_REPLAY_H
 #include "fail.h"
@@ -12,7 +14,8 @@ typedef struct Device Device;
 
 typedef struct {
   int threads; /* CPU: 0 = all cores */
-  bool poison; /* fill every transient buffer with 0xFF bytes (NaN) when a program starts and when the buffer dies */
+  bool poison; /* fill every transient buffer with 0xFF bytes (NaN) when a program starts and when
+                  the buffer dies */
 } DeviceOptions;
 
 typedef struct {
@@ -23,9 +26,11 @@ typedef struct {
   bool (*wait)(Device *d, Fail *f);             /* until all runs are done */
   bool (*read)(Device *d, int64_t offset, void *to, int64_t bytes, Fail *f);
   bool (*write)(Device *d, int64_t offset, const void *from, int64_t bytes, Fail *f);
-  /* Where the arena lies when the host can reach it (the CPU), else NULL: then read and write copy. */
+  /* Where the arena lies when the host can reach it (the CPU), else NULL: then read and write copy.
+   */
   void *(*host)(Device *d);
-  /* Bytes the device really holds for us, measured, to be compared with the plan: the arena's pages on the CPU. */
+  /* Bytes the device really holds for us, measured, to be compared with the plan: the arena's pages
+   * on the CPU. */
   int64_t (*measured)(Device *d);
   void (*close)(Device *d); /* NULL is fine */
 } DeviceApi;

@@ -1,8 +1,9 @@
-/* kernel_case.h - harness of the kernel tests: small graphs as hand-made clusters, lowered, printed, compiled together and
- * compared with the interpreter on random data.
+/* kernel_case.h - harness of the kernel tests: small graphs as hand-made clusters, lowered,
+ * printed, compiled together and compared with the interpreter on random data.
  *
- * A case is one graph whose nodes, leaves aside, form one cluster over a given space. Inputs may lie in memory in any
- * layout; unused memory around them holds NaN patterns, so that a stray read shows. */
+ * A case is one graph whose nodes, leaves aside, form one cluster over a given space. Inputs may
+ * lie in memory in any layout; unused memory around them holds NaN patterns, so that a stray read
+ * shows. */
 #ifndef KERNEL_CASE_H
 #define KERNEL_CASE_H
 #include <dlfcn.h>
@@ -141,13 +142,26 @@ static void case_cluster(Case *c, Shape space, int outer) {
 static void case_put(DType t, char *at, double x) {
   float f = (float)x;
   switch (t) {
-    case DT_F32: memcpy(at, &f, 4); break;
-    case DT_BF16: memcpy(at, &(uint16_t){f32_to_bf16(f)}, 2); break;
-    case DT_F16: memcpy(at, &(uint16_t){f32_to_f16(f)}, 2); break;
-    case DT_I32: memcpy(at, &(int32_t){(int32_t)x}, 4); break;
-    case DT_U32: memcpy(at, &(uint32_t){(uint32_t)x}, 4); break;
-    case DT_I8: *(int8_t *)at = (int8_t)x; break;
-    default: *(uint8_t *)at = x != 0;
+    case DT_F32:
+      memcpy(at, &f, 4);
+      break;
+    case DT_BF16:
+      memcpy(at, &(uint16_t){f32_to_bf16(f)}, 2);
+      break;
+    case DT_F16:
+      memcpy(at, &(uint16_t){f32_to_f16(f)}, 2);
+      break;
+    case DT_I32:
+      memcpy(at, &(int32_t){(int32_t)x}, 4);
+      break;
+    case DT_U32:
+      memcpy(at, &(uint32_t){(uint32_t)x}, 4);
+      break;
+    case DT_I8:
+      *(int8_t *)at = (int8_t)x;
+      break;
+    default:
+      *(uint8_t *)at = x != 0;
   }
 }
 
@@ -156,23 +170,34 @@ static double case_get(DType t, const char *at) {
   float f;
   int32_t i;
   switch (t) {
-    case DT_F32: return memcpy(&f, at, 4), f;
-    case DT_BF16: return memcpy(&h, at, 2), bf16_to_f32(h);
-    case DT_F16: return memcpy(&h, at, 2), f16_to_f32(h);
-    case DT_I32: return memcpy(&i, at, 4), i;
-    case DT_U32: return memcpy(&i, at, 4), (uint32_t)i;
-    case DT_I8: return *(const int8_t *)at;
-    default: return *(const uint8_t *)at;
+    case DT_F32:
+      return memcpy(&f, at, 4), f;
+    case DT_BF16:
+      return memcpy(&h, at, 2), bf16_to_f32(h);
+    case DT_F16:
+      return memcpy(&h, at, 2), f16_to_f32(h);
+    case DT_I32:
+      return memcpy(&i, at, 4), i;
+    case DT_U32:
+      return memcpy(&i, at, 4), (uint32_t)i;
+    case DT_I8:
+      return *(const int8_t *)at;
+    default:
+      return *(const uint8_t *)at;
   }
 }
 
 static double case_draw(DType t, double lo, double hi) {
   double x = case_random(lo, hi);
   switch (t) {
-    case DT_F32: return (float)x;
-    case DT_BF16: return bf16_to_f32(f32_to_bf16((float)x));
-    case DT_F16: return f16_to_f32(f32_to_f16((float)x));
-    default: return floor(x);
+    case DT_F32:
+      return (float)x;
+    case DT_BF16:
+      return bf16_to_f32(f32_to_bf16((float)x));
+    case DT_F16:
+      return f16_to_f32(f32_to_f16((float)x));
+    default:
+      return floor(x);
   }
 }
 
@@ -236,7 +261,8 @@ static void case_lower(Case *c) {
   c->out_at = arena_array(c->a, Storage, c->c.nout + 1);
   for (int i = 0; i < c->c.nin; i++) {
     c->in_at[i].buf = i;
-    case_strides(&val(c->g, c->c.in[i])->shape, case_find(c, c->c.in[i])->layout, c->in_at[i].stride, &extent);
+    case_strides(&val(c->g, c->c.in[i])->shape, case_find(c, c->c.in[i])->layout,
+                 c->in_at[i].stride, &extent);
   }
   for (int i = 0; i < c->c.nout; i++) {
     c->out_at[i].buf = c->c.nin + i;
@@ -265,8 +291,10 @@ static void case_run(Case *c, CaseFn *fn) {
 
 static inline void case_compare(Case *c) {
   InterpInput *in = arena_array(c->a, InterpInput, c->inputs.n + 1);
-  for (int i = 0; i < c->inputs.n; i++) in[i] = (InterpInput){c->inputs.at[i].name, c->inputs.at[i].data};
-  Interp run = {.arena = c->a, .inputs = in, .ninputs = c->inputs.n, .vars = arena_array(c->a, double *, 8)};
+  for (int i = 0; i < c->inputs.n; i++)
+    in[i] = (InterpInput){c->inputs.at[i].name, c->inputs.at[i].data};
+  Interp run = {
+      .arena = c->a, .inputs = in, .ninputs = c->inputs.n, .vars = arena_array(c->a, double *, 8)};
   double **want = graph_interp(c->g, &run);
   for (int o = 0; o < c->c.nout; o++) {
     const Value *v = val(c->g, c->c.out[o]);
@@ -276,7 +304,8 @@ static inline void case_compare(Case *c) {
       double expect = want[c->c.out[o]][e], bound = unit * fmax(1, fabs(expect));
       if (!dtype_is_float(v->dtype)) bound = 0;
       if (got == expect || (isnan(got) && isnan(expect)) || fabs(got - expect) <= bound) continue;
-      fail_msg("%s: output %d element %lld is %.9g, should be %.9g", c->name, o, (long long)e, got, expect);
+      fail_msg("%s: output %d element %lld is %.9g, should be %.9g", c->name, o, (long long)e, got,
+               expect);
     }
   }
 }
@@ -289,11 +318,12 @@ static void *case_compile(Arena *a, int n, Case **cases) {
     case_fill_inputs(cases[i]);
     case_lower(cases[i]);
     const Kernel *k = cases[i]->kernel;
-    str_addf(&source, "/* %s */\n%svoid k%d%s%s", cases[i]->name, k->nkeys ? "static " : "", i, k->nkeys ? "body" : "",
-             kernel_print_c(k, a));
+    str_addf(&source, "/* %s */\n%svoid k%d%s%s", cases[i]->name, k->nkeys ? "static " : "", i,
+             k->nkeys ? "body" : "", kernel_print_c(k, a));
     if (!k->nkeys) continue;
     str_addf(&source, "void k%d(void *const *arg) { k%dbody(arg", i, i);
-    for (int j = 0; j < k->nkeys; j++) str_addf(&source, ", 0x%llxull", (unsigned long long)k->keys[j]);
+    for (int j = 0; j < k->nkeys; j++)
+      str_addf(&source, ", 0x%llxull", (unsigned long long)k->keys[j]);
     str_add(&source, "); }\n");
   }
   const char *keep = getenv("KERNEL_SOURCE");
@@ -319,7 +349,8 @@ static CaseFn *case_fn(void *lib, int i) {
 
 /* Compiles, runs and compares them all. */
 static inline void cases_check(Arena *a, int n, Case **cases) {
-  assert_true(omp_get_max_threads() > 0); /* keeps the threads' library when the kernels' is closed */
+  assert_true(omp_get_max_threads() >
+              0); /* keeps the threads' library when the kernels' is closed */
   void *lib = case_compile(a, n, cases);
   for (int i = 0; i < n; i++) {
     case_run(cases[i], case_fn(lib, i));

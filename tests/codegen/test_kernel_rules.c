@@ -1,5 +1,6 @@
-/* test_kernel_rules.c - what kernels promise beyond right numbers: the same bits in every fusion and with any number of
- * threads, NaN and infinity kept, results that overlay operands, refusal of what cannot be. */
+/* test_kernel_rules.c - what kernels promise beyond right numbers: the same bits in every fusion
+ * and with any number of threads, NaN and infinity kept, results that overlay operands, refusal of
+ * what cannot be. */
 #include "kernel_case.h"
 
 /* Runs case i of lib and returns a copy of its outputs' bytes, one after another. */
@@ -42,15 +43,18 @@ static Case *row_sums(Arena *a, bool more) {
   return c;
 }
 
-/* The sum of a vector: over all of a flat kernel, over the columns of its one row, and over the rows of a wider kernel. */
+/* The sum of a vector: over all of a flat kernel, over the columns of its one row, and over the
+ * rows of a wider kernel. */
 static Case *whole_sum(Arena *a, int form, int64_t n) {
   Case *c = case_new(a, arena_printf(a, "whole sum %d", form));
   ValueId x = case_input(c, DT_F32, SHAPE(n), -1, 1, PLAIN);
   case_out(c, g_reduce(c->g, OP_SUM, x, 1, (int64_t[]){0}));
   if (form == 2) {
     ValueId y = case_input(c, DT_F32, SHAPE(n, 3), -1, 1, PLAIN);
-    case_out(c, g_reduce(c->g, OP_AMAX, g_binary(c->g, OP_MUL, y, g_broadcast(c->g, x, SHAPE(n, 3), (int64_t[]){0})), 1,
-                         (int64_t[]){1}));
+    case_out(
+        c, g_reduce(c->g, OP_AMAX,
+                    g_binary(c->g, OP_MUL, y, g_broadcast(c->g, x, SHAPE(n, 3), (int64_t[]){0})), 1,
+                    (int64_t[]){1}));
     case_map(c, c->outs.at[1], 1, (int[]){0});
     case_cluster(c, SHAPE(n, 3), 1);
   } else {
@@ -77,7 +81,8 @@ static void same_bits_in_every_fusion(void **state) {
     for (int i = 1; i < n; i++) {
       /* Inputs were drawn one case after another: give all of them the first one's. */
       const Value *v = val(cases[0]->g, cases[0]->c.in[0]);
-      memcpy(cases[i]->inputs.at[0].memory, cases[0]->inputs.at[0].memory, (size_t)shape_bytes(&v->shape, v->dtype));
+      memcpy(cases[i]->inputs.at[0].memory, cases[0]->inputs.at[0].memory,
+             (size_t)shape_bytes(&v->shape, v->dtype));
       char *x = bytes_of(cases[0], lib, 0, &first), *y = bytes_of(cases[i], lib, i, &other);
       assert_true(other >= first);
       assert_memory_equal(x, y, first);
@@ -111,16 +116,18 @@ static void same_bits_with_any_threads(void **state) {
 
 static void nonfinite_values_stay(void **state) {
   (void)state;
-  static const Op ops[] = {OP_NEG, OP_ABS, OP_EXP, OP_LOG, OP_SQRT, OP_RSQRT, OP_TANH, OP_ERF, OP_SIN, OP_COS, OP_FLOOR,
-                           OP_ADD, OP_MUL, OP_MAX, OP_MIN, OP_POW};
+  static const Op ops[] = {OP_NEG, OP_ABS, OP_EXP,   OP_LOG, OP_SQRT, OP_RSQRT, OP_TANH, OP_ERF,
+                           OP_SIN, OP_COS, OP_FLOOR, OP_ADD, OP_MUL,  OP_MAX,   OP_MIN,  OP_POW};
   static const Op reductions[] = {OP_SUM, OP_AMAX, OP_ARGMAX};
   Arena *a = arena_new();
   Case *cases[COUNT_OF(ops) * 3 + COUNT_OF(reductions)];
   int n = 0;
   for (int t = DT_F32; t <= DT_F16; t++)
     for (int i = 0; i < COUNT_OF(ops); i++) {
-      Case *c = cases[n++] = case_new(a, arena_printf(a, "%s of NaN in %s", op_name(ops[i]), dtype_name((DType)t)));
-      ValueId x = case_input(c, (DType)t, SHAPE(40), 1, 2, PLAIN), y = case_input(c, (DType)t, SHAPE(40), 1, 2, PLAIN);
+      Case *c = cases[n++] =
+          case_new(a, arena_printf(a, "%s of NaN in %s", op_name(ops[i]), dtype_name((DType)t)));
+      ValueId x = case_input(c, (DType)t, SHAPE(40), 1, 2, PLAIN),
+              y = case_input(c, (DType)t, SHAPE(40), 1, 2, PLAIN);
       case_out(c, ops[i] < OP_ADD ? g_unary(c->g, ops[i], x) : g_binary(c->g, ops[i], x, y));
       case_cluster(c, SHAPE(40), 1);
     }
@@ -138,8 +145,10 @@ static void nonfinite_values_stay(void **state) {
       const double odd[] = {NAN, INFINITY, -INFINITY, 0, -0.0};
       for (int64_t e = 0; e < shape_count(&v->shape); e += 7) {
         in->data[e] = odd[e / 7 % 5];
-        if (!k || e % 2) case_put(v->dtype, in->memory + e * dtype_bytes(v->dtype), in->data[e]);
-        else in->data[e] = case_get(v->dtype, in->memory + e * dtype_bytes(v->dtype));
+        if (!k || e % 2)
+          case_put(v->dtype, in->memory + e * dtype_bytes(v->dtype), in->data[e]);
+        else
+          in->data[e] = case_get(v->dtype, in->memory + e * dtype_bytes(v->dtype));
       }
     }
   for (int i = 0; i < n; i++) {
@@ -194,7 +203,8 @@ static void impossible_clusters_are_named(void **state) {
   Arena *a = arena_new();
   const char *why = NULL;
   Case *c = case_new(a, "a maximum over rows");
-  ValueId x = case_input(c, DT_F32, SHAPE(6, 7), -2, 2, PLAIN), y = g_reduce(c->g, OP_AMAX, x, 1, (int64_t[]){0});
+  ValueId x = case_input(c, DT_F32, SHAPE(6, 7), -2, 2, PLAIN),
+          y = g_reduce(c->g, OP_AMAX, x, 1, (int64_t[]){0});
   case_map(c, y, 1, (int[]){1});
   case_out(c, y);
   case_cluster(c, SHAPE(6, 7), 1);
@@ -237,8 +247,8 @@ static void equal_layers_share_a_text(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(same_bits_in_every_fusion), cmocka_unit_test(same_bits_with_any_threads),
-      cmocka_unit_test(nonfinite_values_stay),     cmocka_unit_test(results_over_operands),
+      cmocka_unit_test(same_bits_in_every_fusion),     cmocka_unit_test(same_bits_with_any_threads),
+      cmocka_unit_test(nonfinite_values_stay),         cmocka_unit_test(results_over_operands),
       cmocka_unit_test(impossible_clusters_are_named), cmocka_unit_test(equal_layers_share_a_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

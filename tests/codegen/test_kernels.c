@@ -1,5 +1,5 @@
-/* test_kernels.c - emitted loop nests against the interpreter: every element-wise op, index map and reduction, in all
- * layouts, dtypes and odd sizes. */
+/* test_kernels.c - emitted loop nests against the interpreter: every element-wise op, index map and
+ * reduction, in all layouts, dtypes and odd sizes. */
 #include "kernel_case.h"
 
 enum { MAX_CASES = 160 };
@@ -30,12 +30,12 @@ static const struct {
   int nin;
   double lo, hi;
 } float_ops[] = {
-    {OP_NEG, 1, -3, 3},  {OP_ABS, 1, -3, 3},   {OP_EXP, 1, -20, 20}, {OP_LOG, 1, 1e-3, 50},
-    {OP_SQRT, 1, 0, 50}, {OP_RSQRT, 1, .1, 9}, {OP_TANH, 1, -4, 4},  {OP_ERF, 1, -4, 4},
+    {OP_NEG, 1, -3, 3},   {OP_ABS, 1, -3, 3},   {OP_EXP, 1, -20, 20}, {OP_LOG, 1, 1e-3, 50},
+    {OP_SQRT, 1, 0, 50},  {OP_RSQRT, 1, .1, 9}, {OP_TANH, 1, -4, 4},  {OP_ERF, 1, -4, 4},
     {OP_SIN, 1, -99, 99}, {OP_COS, 1, -99, 99}, {OP_FLOOR, 1, -9, 9}, {OP_FINITE, 1, -9, 9},
-    {OP_HOLD, 1, -9, 9}, {OP_ADD, 2, -9, 9},   {OP_SUB, 2, -9, 9},   {OP_MUL, 2, -9, 9},
-    {OP_DIV, 2, .5, 9},  {OP_POW, 2, .1, 3},   {OP_MAX, 2, -9, 9},   {OP_MIN, 2, -9, 9},
-    {OP_LT, 2, -2, 2},   {OP_LE, 2, -2, 2},    {OP_EQ, 2, -2, 2},
+    {OP_HOLD, 1, -9, 9},  {OP_ADD, 2, -9, 9},   {OP_SUB, 2, -9, 9},   {OP_MUL, 2, -9, 9},
+    {OP_DIV, 2, .5, 9},   {OP_POW, 2, .1, 3},   {OP_MAX, 2, -9, 9},   {OP_MIN, 2, -9, 9},
+    {OP_LT, 2, -2, 2},    {OP_LE, 2, -2, 2},    {OP_EQ, 2, -2, 2},
 };
 
 static void float_ops_in_all_dtypes(void **state) {
@@ -56,7 +56,8 @@ static void float_ops_in_all_dtypes(void **state) {
   check(&s);
 }
 
-static const Op int_ops[] = {OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_MOD, OP_MAX, OP_MIN, OP_LT, OP_LE, OP_EQ};
+static const Op int_ops[] = {OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_MOD,
+                             OP_MAX, OP_MIN, OP_LT,  OP_LE,  OP_EQ};
 
 static void int_ops_and_casts(void **state) {
   (void)state;
@@ -80,9 +81,12 @@ static void int_ops_and_casts(void **state) {
       case_cluster(c, SHAPE(5, 21), 2);
     }
   Case *c = add(&s, "logic");
-  ValueId a = case_input(c, DT_BOOL, SHAPE(77), 0, 2, PLAIN), b = case_input(c, DT_BOOL, SHAPE(77), 0, 2, PLAIN);
-  ValueId x = case_input(c, DT_F32, SHAPE(77), -1, 1, PLAIN), y = case_input(c, DT_F32, SHAPE(77), -1, 1, PLAIN);
-  ValueId both = g_binary(c->g, OP_AND, a, b), either = g_binary(c->g, OP_OR, both, g_unary(c->g, OP_NOT, a));
+  ValueId a = case_input(c, DT_BOOL, SHAPE(77), 0, 2, PLAIN),
+          b = case_input(c, DT_BOOL, SHAPE(77), 0, 2, PLAIN);
+  ValueId x = case_input(c, DT_F32, SHAPE(77), -1, 1, PLAIN),
+          y = case_input(c, DT_F32, SHAPE(77), -1, 1, PLAIN);
+  ValueId both = g_binary(c->g, OP_AND, a, b),
+          either = g_binary(c->g, OP_OR, both, g_unary(c->g, OP_NOT, a));
   case_out(c, either);
   case_out(c, g_select(c->g, either, x, y));
   case_cluster(c, SHAPE(77), 1);
@@ -95,17 +99,21 @@ static void leaves_and_views(void **state) {
   (void)state;
   Cases s = {.a = arena_new()};
   Case *c = add(&s, "iota and const");
-  ValueId i = g_iota(c->g, DT_I32, SHAPE(4, 6, 19), 1), f = g_iota(c->g, DT_F32, SHAPE(4, 6, 19), 2);
-  case_out(c, g_binary(c->g, OP_ADD, g_cast(c->g, i, DT_F32), g_binary(c->g, OP_MUL, f, g_like(c->g, f, 0.1))));
+  ValueId i = g_iota(c->g, DT_I32, SHAPE(4, 6, 19), 1),
+          f = g_iota(c->g, DT_F32, SHAPE(4, 6, 19), 2);
+  case_out(c, g_binary(c->g, OP_ADD, g_cast(c->g, i, DT_F32),
+                       g_binary(c->g, OP_MUL, f, g_like(c->g, f, 0.1))));
   case_cluster(c, SHAPE(4, 6, 19), 3);
 
   c = add(&s, "broadcasts");
   ValueId x = case_input(c, DT_F32, SHAPE(3, 5, 18), -1, 1, TRANSPOSED);
-  ValueId row = case_input(c, DT_F32, SHAPE(3, 5), -1, 1, PLAIN), col = case_input(c, DT_F32, SHAPE(18), -1, 1, PLAIN);
+  ValueId row = case_input(c, DT_F32, SHAPE(3, 5), -1, 1, PLAIN),
+          col = case_input(c, DT_F32, SHAPE(18), -1, 1, PLAIN);
   ValueId one = case_input(c, DT_F32, shape_scalar(), -1, 1, PLAIN);
   ValueId y = g_binary(c->g, OP_ADD, x, g_broadcast(c->g, row, SHAPE(3, 5, 18), (int64_t[]){0, 1}));
   y = g_binary(c->g, OP_MUL, y, g_broadcast(c->g, col, SHAPE(3, 5, 18), (int64_t[]){2}));
-  y = g_binary(c->g, OP_ADD, y, g_broadcast(c->g, g_unary(c->g, OP_EXP, one), SHAPE(3, 5, 18), NULL));
+  y = g_binary(c->g, OP_ADD, y,
+               g_broadcast(c->g, g_unary(c->g, OP_EXP, one), SHAPE(3, 5, 18), NULL));
   case_out(c, y);
   case_cluster(c, SHAPE(3, 5, 18), 2);
 
@@ -147,8 +155,10 @@ static void leaves_and_views(void **state) {
   ValueId step = case_input(c, DT_I32, shape_scalar(), 0, 1000, PLAIN);
   ValueId sample = case_input(c, DT_I32, shape_scalar(), 0, 1000, PLAIN);
   int64_t ints[] = {DT_F32, 3, 5, 3, 23, 123456789, 0}, whole[] = {DT_U32, 3, 5, 3, 23, -77, -1};
-  ValueId drawn = graph_add(c->g, OP_RANDOM, 3, (ValueId[]){seed, step, sample}, 7, ints, NULL, NULL);
-  ValueId bits = graph_add(c->g, OP_RANDOM, 3, (ValueId[]){seed, step, sample}, 7, whole, NULL, NULL);
+  ValueId drawn =
+      graph_add(c->g, OP_RANDOM, 3, (ValueId[]){seed, step, sample}, 7, ints, NULL, NULL);
+  ValueId bits =
+      graph_add(c->g, OP_RANDOM, 3, (ValueId[]){seed, step, sample}, 7, whole, NULL, NULL);
   case_out(c, drawn);
   case_out(c, bits);
   case_cluster(c, SHAPE(5, 3, 23), 2);
@@ -191,7 +201,8 @@ static void row_reductions(void **state) {
 
   c = add(&s, "layernorm with its statistics");
   x = case_input(c, DT_F32, SHAPE(2, 6, 72), -5, 5, PLAIN);
-  ValueId w = case_input(c, DT_F32, SHAPE(72), -1, 1, PLAIN), b = case_input(c, DT_F32, SHAPE(72), -1, 1, PLAIN);
+  ValueId w = case_input(c, DT_F32, SHAPE(72), -1, 1, PLAIN),
+          b = case_input(c, DT_F32, SHAPE(72), -1, 1, PLAIN);
   case_out(c, c_layernorm(c->g, x, w, b, 1e-5));
   for (int i = 0; i < c->g->nodes.n; i++) /* row values as outputs, too */
     if (node_at(c->g, i)->op == OP_RSQRT) case_out(c, node_at(c->g, i)->out);
@@ -230,11 +241,14 @@ static void sums_over_rows(void **state) {
     c->tolerance = 1e-6;
   }
   Case *c = add(&s, "layernorm backward: dx, dgamma, dbeta");
-  ValueId x = case_input(c, DT_F32, SHAPE(4, 30, 72), -2, 2, PLAIN), dy = case_input(c, DT_F32, SHAPE(4, 30, 72), -2, 2, PLAIN);
+  ValueId x = case_input(c, DT_F32, SHAPE(4, 30, 72), -2, 2, PLAIN),
+          dy = case_input(c, DT_F32, SHAPE(4, 30, 72), -2, 2, PLAIN);
   ValueId w = case_input(c, DT_F32, SHAPE(72), -1, 1, PLAIN);
   ValueId wide = g_binary(c->g, OP_MUL, dy, g_broadcast(c->g, w, SHAPE(4, 30, 72), (int64_t[]){2}));
   ValueId m = g_reduce(c->g, OP_SUM, g_binary(c->g, OP_MUL, wide, x), 1, (int64_t[]){2});
-  ValueId dx = g_binary(c->g, OP_SUB, wide, g_binary(c->g, OP_MUL, x, g_broadcast(c->g, m, SHAPE(4, 30, 72), (int64_t[]){0, 1})));
+  ValueId dx = g_binary(
+      c->g, OP_SUB, wide,
+      g_binary(c->g, OP_MUL, x, g_broadcast(c->g, m, SHAPE(4, 30, 72), (int64_t[]){0, 1})));
   case_out(c, dx);
   case_out(c, g_reduce(c->g, OP_SUM, g_binary(c->g, OP_MUL, dy, x), 2, (int64_t[]){0, 1}));
   case_out(c, g_reduce(c->g, OP_SUM, dy, 2, (int64_t[]){0, 1}));

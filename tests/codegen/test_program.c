@@ -1,6 +1,7 @@
-/* test_program.c - whole compiled programs against the interpreter: forward, backward, accumulation, clipping and update of
- * small GPT-2 and Llama models, in f32, bf16 and f16, with dropout and recompute. All variables are compared. Takes a few
- * seconds when the kernels are not cached: each model is a run of the C compiler. */
+/* test_program.c - whole compiled programs against the interpreter: forward, backward,
+ * accumulation, clipping and update of small GPT-2 and Llama models, in f32, bf16 and f16, with
+ * dropout and recompute. All variables are compared. Takes a few seconds when the kernels are not
+ * cached: each model is a run of the C compiler. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,13 +18,20 @@ static double draw(uint64_t *state, double lo, double hi) {
 
 static double element(const void *p, DType t, int64_t i) {
   switch (t) {
-    case DT_F32: return ((const float *)p)[i];
-    case DT_BF16: return bf16_to_f32(((const uint16_t *)p)[i]);
-    case DT_F16: return f16_to_f32(((const uint16_t *)p)[i]);
-    case DT_I32: return ((const int32_t *)p)[i];
-    case DT_U32: return ((const uint32_t *)p)[i];
-    case DT_I8: return ((const int8_t *)p)[i];
-    default: return ((const uint8_t *)p)[i];
+    case DT_F32:
+      return ((const float *)p)[i];
+    case DT_BF16:
+      return bf16_to_f32(((const uint16_t *)p)[i]);
+    case DT_F16:
+      return f16_to_f32(((const uint16_t *)p)[i]);
+    case DT_I32:
+      return ((const int32_t *)p)[i];
+    case DT_U32:
+      return ((const uint32_t *)p)[i];
+    case DT_I8:
+      return ((const int8_t *)p)[i];
+    default:
+      return ((const uint8_t *)p)[i];
   }
 }
 
@@ -42,9 +50,16 @@ static void fill_variables(Session *s) {
   uint64_t state = 0x1234567;
   for (int i = 0; i < s->program->nvars; i++) {
     const ProgramVar *v = &s->program->vars[i];
-    if (v->role == PV_SCALAR || v->role == PV_METRIC || v->role == PV_OPT || v->role == PV_MASTER) continue;
-    bool scale = str_ends(v->path, "ln_1.w") || str_ends(v->path, "ln_2.w") || str_ends(v->path, "norm1.w");
-    double lo = v->role == PV_MOMENT ? 1e-3 : scale ? 0.7 : -0.3, hi = v->role == PV_MOMENT ? 2e-3 : scale ? 1.3 : 0.3;
+    if (v->role == PV_SCALAR || v->role == PV_METRIC || v->role == PV_OPT || v->role == PV_MASTER)
+      continue;
+    bool scale =
+        str_ends(v->path, "ln_1.w") || str_ends(v->path, "ln_2.w") || str_ends(v->path, "norm1.w");
+    double lo = v->role == PV_MOMENT ? 1e-3
+                : scale              ? 0.7
+                                     : -0.3,
+           hi = v->role == PV_MOMENT ? 2e-3
+                : scale              ? 1.3
+                                     : 0.3;
     if (v->role == PV_ACCUM) lo = -1e-3, hi = 1e-3;
     int64_t n = tensor_count(&v->at);
     float *x = malloc(sizeof(float) * (size_t)n);
@@ -68,7 +83,8 @@ static double **snapshot(Session *s) {
   return vars;
 }
 
-static void compare(Session *s, double *const *want, double *const *before, const char *what, double bound) {
+static void compare(Session *s, double *const *want, double *const *before, const char *what,
+                    double bound) {
   for (int i = 0; i < s->program->nvars; i++) {
     const ProgramVar *v = &s->program->vars[i];
     double *got = values_of(s, i), scale = 1e-7, moved = 0;
@@ -77,8 +93,8 @@ static void compare(Session *s, double *const *want, double *const *before, cons
     for (int64_t e = 0; e < n; e++) moved = fmax(moved, fabs(want[i][e] - before[i][e]));
     for (int64_t e = 0; e < n; e++)
       if (!(fabs(got[e] - want[i][e]) <= bound * scale))
-        fail_msg("%s: %s[%lld] is %.9g, should be %.9g (largest %.3g, moved %.3g)", what, v->path, (long long)e, got[e],
-                 want[i][e], scale, moved);
+        fail_msg("%s: %s[%lld] is %.9g, should be %.9g (largest %.3g, moved %.3g)", what, v->path,
+                 (long long)e, got[e], want[i][e], scale, moved);
   }
 }
 
@@ -107,7 +123,8 @@ static void check_program(Session *s, int program, const char *what, double boun
   compare(s, run.vars, before, what, bound);
 }
 
-static void check_model(const char *file, const char *const *settings, double bound, bool all_modes) {
+static void check_model(const char *file, const char *const *settings, double bound,
+                        bool all_modes) {
   static const RecomputeMode modes[] = {RC_FULL, RC_NONE};
   for (int m = 0; m < (all_modes ? 2 : 1); m++) {
     Session s;
@@ -135,30 +152,36 @@ static void check_model(const char *file, const char *const *settings, double bo
   }
 }
 
-#define GPT2_SMALL                                                                                                  \
-  "V=50", "Tmax=16", "D=24", "H=3", "L=2", "train.batch=seqs(2)", "T=16", "train.optimizer=adamw(lr=1e-2, eps=1e-4)"
+#define GPT2_SMALL                                                        \
+  "V=50", "Tmax=16", "D=24", "H=3", "L=2", "train.batch=seqs(2)", "T=16", \
+      "train.optimizer=adamw(lr=1e-2, eps=1e-4)"
 
 static void gpt2_f32(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=f32", NULL}, 2e-5, true);
+  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=f32", NULL}, 2e-5,
+              true);
 }
 static void gpt2_dropout(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "drop=0.2", "precision.compute=f32", NULL}, 2e-5, false);
+  check_model("gpt2.mt",
+              (const char *const[]){GPT2_SMALL, "drop=0.2", "precision.compute=f32", NULL}, 2e-5,
+              false);
 }
 static void gpt2_bf16(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=bf16", NULL}, 0.04, false);
+  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=bf16", NULL}, 0.04,
+              false);
 }
 static void gpt2_f16(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=f16", NULL}, 0.01, false);
+  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=f16", NULL}, 0.01,
+              false);
 }
 static void llama_f32(void **state) {
   (void)state;
   check_model("llama.mt",
-              (const char *const[]){"V=50", "D=32", "H=4", "KV=2", "L=2", "F=40", "train.batch=seqs(2)", "T=16",
-                                    "precision.compute=f32", NULL},
+              (const char *const[]){"V=50", "D=32", "H=4", "KV=2", "L=2", "F=40",
+                                    "train.batch=seqs(2)", "T=16", "precision.compute=f32", NULL},
               2e-5, false);
 }
 

@@ -1,5 +1,6 @@
-/* test_random_graphs.c - random graphs over most operations, fused, placed, compiled and run on the CPU device, against the
- * interpreter: results and variables. RANDOM_GRAPHS=FIRST,COUNT chooses other seeds than the few of every run. */
+/* test_random_graphs.c - random graphs over most operations, fused, placed, compiled and run on the
+ * CPU device, against the interpreter: results and variables. RANDOM_GRAPHS=FIRST,COUNT chooses
+ * other seeds than the few of every run. */
 #include "../passes/random_graph.h"
 #include "codegen/program.h"
 #include "passes/assemble.h"
@@ -38,7 +39,8 @@ static void put(Replay *r, Arena *a, const Tensor *t, const double *x, int64_t n
 }
 
 /* Rounding to bf16 in the graph can flip where sums differ in their last bits. */
-static void compare(Replay *r, Arena *a, const Tensor *t, const double *want, int64_t n, uint64_t seed, const char *what) {
+static void compare(Replay *r, Arena *a, const Tensor *t, const double *want, int64_t n,
+                    uint64_t seed, const char *what) {
   float *got = arena_array(a, float, n + 1);
   Fail f = {0};
   assert_int_equal(t->dtype, DT_F32);
@@ -47,9 +49,10 @@ static void compare(Replay *r, Arena *a, const Tensor *t, const double *want, in
   for (int64_t i = 0; i < n; i++)
     if (isfinite(want[i])) scale = fmax(scale, fabs(want[i]));
   for (int64_t i = 0; i < n; i++)
-    if (!(fabs(got[i] - want[i]) <= 0.02 * scale || got[i] == want[i] || (isnan(got[i]) && isnan(want[i])) ||
-          !isfinite(want[i])))
-      fail_msg("seed %llu: %s[%lld] is %.9g, should be %.9g", (unsigned long long)seed, what, (long long)i, got[i], want[i]);
+    if (!(fabs(got[i] - want[i]) <= 0.02 * scale || got[i] == want[i] ||
+          (isnan(got[i]) && isnan(want[i])) || !isfinite(want[i])))
+      fail_msg("seed %llu: %s[%lld] is %.9g, should be %.9g", (unsigned long long)seed, what,
+               (long long)i, got[i], want[i]);
 }
 
 static void one_graph(uint64_t seed) {
@@ -57,7 +60,8 @@ static void one_graph(uint64_t seed) {
   Graph *g = random_graph(a, seed, 20 + (int)(seed % 30));
   double *vars[3];
   double **want = random_run(a, g, vars);
-  Plan *p = plan_of(a, random_graph(a, seed, 20 + (int)(seed % 30))); /* fusion takes its graph over */
+  Plan *p =
+      plan_of(a, random_graph(a, seed, 20 + (int)(seed % 30))); /* fusion takes its graph over */
   const char *why = NULL;
   Program *program = program_build(p, a, &why);
   if (!program) fail_msg("seed %llu: %s", (unsigned long long)seed, why);
@@ -87,7 +91,8 @@ static void one_graph(uint64_t seed) {
     compare(&r, a, t, want[v], shape_count(&val(g, v)->shape), seed, g->result_names.at[i]);
   }
   for (int v = 0; v < 3; v++)
-    compare(&r, a, &program->vars[v].at, vars[v], shape_count(&g->vars->all.at[v].shape), seed, "variable");
+    compare(&r, a, &program->vars[v].at, vars[v], shape_count(&g->vars->all.at[v].shape), seed,
+            "variable");
   replay_close(&r);
   arena_free(a);
 }

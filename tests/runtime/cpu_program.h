@@ -1,4 +1,5 @@
-/* cpu_program.h - one command on the CPU device, for tests: tensors with any strides in an arena, filled and read as f64. */
+/* cpu_program.h - one command on the CPU device, for tests: tensors with any strides in an arena,
+ * filled and read as f64. */
 #ifndef CPU_PROGRAM_H
 #define CPU_PROGRAM_H
 #include <math.h>
@@ -47,7 +48,8 @@ static void one_new(OneCommand *c, Arena *a, CmdKind kind) {
   c->cmd = (Cmd){.kind = kind, .name = "test", .where = "", .tensors = c->tensors};
 }
 
-/* Adds a tensor whose innermost axis has `gap` unused elements after it; NULL strides = row-major. Returns its number. */
+/* Adds a tensor whose innermost axis has `gap` unused elements after it; NULL strides = row-major.
+ * Returns its number. */
 static int one_tensor(OneCommand *c, DType t, Shape s, int64_t gap) {
   Tensor x = {.offset = c->program.arena_bytes, .dtype = t, .rank = s.rank};
   int64_t step = 1;
@@ -77,11 +79,16 @@ static void one_put(OneCommand *c, int tensor, const double *x) {
   char *packed = arena_alloc(c->a, (size_t)(n * 4));
   for (int64_t i = 0; i < n; i++) {
     float f = (float)x[i];
-    if (t->dtype == DT_F32) memcpy(packed + 4 * i, &f, 4);
-    else if (t->dtype == DT_BF16) memcpy(packed + 2 * i, &(uint16_t){f32_to_bf16(f)}, 2);
-    else if (t->dtype == DT_F16) memcpy(packed + 2 * i, &(uint16_t){f32_to_f16(f)}, 2);
-    else if (t->dtype == DT_BOOL) packed[i] = x[i] != 0;
-    else memcpy(packed + 4 * i, &(uint32_t){(uint32_t)(int64_t)x[i]}, 4);
+    if (t->dtype == DT_F32)
+      memcpy(packed + 4 * i, &f, 4);
+    else if (t->dtype == DT_BF16)
+      memcpy(packed + 2 * i, &(uint16_t){f32_to_bf16(f)}, 2);
+    else if (t->dtype == DT_F16)
+      memcpy(packed + 2 * i, &(uint16_t){f32_to_f16(f)}, 2);
+    else if (t->dtype == DT_BOOL)
+      packed[i] = x[i] != 0;
+    else
+      memcpy(packed + 4 * i, &(uint32_t){(uint32_t)(int64_t)x[i]}, 4);
   }
   Fail f = {0};
   assert_true(replay_write(&c->replay, t, packed, &f));
@@ -98,8 +105,10 @@ static double *one_get(OneCommand *c, int tensor) {
     uint16_t h;
     float v;
     memcpy(&h, packed + 2 * i, 2);
-    if (t->dtype == DT_F32) memcpy(&v, packed + 4 * i, 4);
-    else v = t->dtype == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
+    if (t->dtype == DT_F32)
+      memcpy(&v, packed + 4 * i, 4);
+    else
+      v = t->dtype == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
     x[i] = v;
   }
   return x;
@@ -111,11 +120,13 @@ static void one_run(OneCommand *c) {
 }
 
 /* Equal but for rounding: units of the dtype, relative to the largest of both. */
-static void check_near(const char *what, DType t, int64_t n, const double *got, const double *want, double f32_bound) {
+static void check_near(const char *what, DType t, int64_t n, const double *got, const double *want,
+                       double f32_bound) {
   double unit = t == DT_BF16 ? 0x1p-7 : t == DT_F16 ? 0x1p-10 : f32_bound, scale = 0;
   for (int64_t i = 0; i < n; i++) scale = fmax(scale, fabs(want[i]));
   for (int64_t i = 0; i < n; i++) {
-    double bound = unit * fmax(fabs(want[i]), 0.1 * scale) + (t == DT_F32 ? f32_bound * scale : 1e-5 * scale);
+    double bound =
+        unit * fmax(fabs(want[i]), 0.1 * scale) + (t == DT_F32 ? f32_bound * scale : 1e-5 * scale);
     if (!(fabs(got[i] - want[i]) <= bound))
       fail_msg("%s: element %lld is %.9g, should be %.9g", what, (long long)i, got[i], want[i]);
   }

@@ -1,5 +1,6 @@
-/* test_cpu_attention.c - attention and scatter on the CPU device against the interpreter: causal or not, grouped heads,
- * mask, bias, dropout, 16-bit floats, odd sizes, strided operands; the same bits with any number of threads. */
+/* test_cpu_attention.c - attention and scatter on the CPU device against the interpreter: causal or
+ * not, grouped heads, mask, bias, dropout, 16-bit floats, odd sizes, strided operands; the same
+ * bits with any number of threads. */
 #include "cpu_program.h"
 
 typedef struct {
@@ -28,7 +29,8 @@ static double *draw(Arena *a, DType t, Shape s, double lo, double hi) {
 
 /* The node with its operands; backward takes o and lse of the forward pass. */
 static void build(Reference *r, Arena *a, const Problem *p, bool backward, double *const *forward) {
-  Shape q = SHAPE(p->B, p->Tq, p->H, p->D), k = SHAPE(p->B, p->Tk, p->KV, p->D), l = SHAPE(p->B, p->H, p->Tq);
+  Shape q = SHAPE(p->B, p->Tq, p->H, p->D), k = SHAPE(p->B, p->Tk, p->KV, p->D),
+        l = SHAPE(p->B, p->H, p->Tq);
   Shape mask = SHAPE(p->B, p->Tk), bias = SHAPE(p->H, p->Tq, p->Tk);
   *r = (Reference){.g = graph_new(a, "test", vars_new(a))};
   uint64_t saved = rnd_state;
@@ -52,9 +54,11 @@ static void build(Reference *r, Arena *a, const Problem *p, bool backward, doubl
     input(r, a, DT_I32, shape_scalar(), step);
     input(r, a, DT_I32, shape_scalar(), sample);
   }
-  int64_t flags = p->mask | p->bias << 1 | (p->drop > 0) << 2, ints[] = {p->causal, flags, 7777777777};
+  int64_t flags = p->mask | p->bias << 1 | (p->drop > 0) << 2,
+          ints[] = {p->causal, flags, 7777777777};
   double num[] = {1 / sqrt((double)p->D), p->drop};
-  ValueId v = graph_add(r->g, backward ? OP_ATTENTION_BWD : OP_ATTENTION, r->nin, r->in, 3, ints, num, NULL);
+  ValueId v = graph_add(r->g, backward ? OP_ATTENTION_BWD : OP_ATTENTION, r->nin, r->in, 3, ints,
+                        num, NULL);
   r->nout = backward ? 3 + p->bias : 2;
   for (int i = 0; i < r->nout; i++) r->out[i] = v + i;
 }
@@ -62,8 +66,13 @@ static void build(Reference *r, Arena *a, const Problem *p, bool backward, doubl
 static double **device(Arena *a, const Problem *p, const Reference *r, bool backward, int threads) {
   OneCommand o;
   one_new(&o, a, backward ? CMD_ATTENTION_BWD : CMD_ATTENTION);
-  o.cmd.attention = (Attention){.causal = p->causal, .has_mask = p->mask, .has_bias = p->bias, .has_drop = p->drop > 0,
-                                .scale = 1 / sqrt((double)p->D), .drop = p->drop, .key = 7777777777};
+  o.cmd.attention = (Attention){.causal = p->causal,
+                                .has_mask = p->mask,
+                                .has_bias = p->bias,
+                                .has_drop = p->drop > 0,
+                                .scale = 1 / sqrt((double)p->D),
+                                .drop = p->drop,
+                                .key = 7777777777};
   for (int i = 0; i < r->nin + r->nout; i++) {
     const Value *v = val(r->g, i < r->nin ? r->in[i] : r->out[i - r->nin]);
     one_tensor(&o, v->dtype, v->shape, v->shape.rank == 4 ? p->gap : 0);
@@ -83,15 +92,17 @@ static void check(const Problem *p) {
   for (int backward = 0; backward < 2; backward++) {
     Reference r;
     build(&r, a, p, backward, forward);
-    Interp run = {.arena = a, .inputs = r.data, .ninputs = r.nin, .vars = arena_array(a, double *, 1)};
+    Interp run = {
+        .arena = a, .inputs = r.data, .ninputs = r.nin, .vars = arena_array(a, double *, 1)};
     double **want = graph_interp(r.g, &run), **got = device(a, p, &r, backward, 2);
     double **alone = device(a, p, &r, backward, 1);
     for (int i = 0; i < r.nout; i++) {
       const Value *v = val(r.g, r.out[i]);
       int64_t n = shape_count(&v->shape);
       char what[96];
-      snprintf(what, sizeof what, "%s result %d of B%lld Tq%lld Tk%lld H%lld/%lld D%lld", backward ? "backward" : "forward",
-               i, (long long)p->B, (long long)p->Tq, (long long)p->Tk, (long long)p->H, (long long)p->KV, (long long)p->D);
+      snprintf(what, sizeof what, "%s result %d of B%lld Tq%lld Tk%lld H%lld/%lld D%lld",
+               backward ? "backward" : "forward", i, (long long)p->B, (long long)p->Tq,
+               (long long)p->Tk, (long long)p->H, (long long)p->KV, (long long)p->D);
       check_near(what, v->dtype, n, got[i], want[r.out[i]], 1e-5);
       assert_memory_equal(got[i], alone[i], sizeof(double) * (size_t)n);
       if (!backward) forward[i] = want[r.out[i]];
@@ -103,7 +114,8 @@ static void check(const Problem *p) {
 static void plain(void **state) {
   (void)state;
   check(&(Problem){.B = 2, .Tq = 64, .Tk = 64, .H = 4, .KV = 4, .D = 32, .causal = true});
-  check(&(Problem){.B = 1, .Tq = 37, .Tk = 37, .H = 3, .KV = 3, .D = 20, .causal = true, .gap = 12});
+  check(
+      &(Problem){.B = 1, .Tq = 37, .Tk = 37, .H = 3, .KV = 3, .D = 20, .causal = true, .gap = 12});
   check(&(Problem){.B = 2, .Tq = 33, .Tk = 70, .H = 2, .KV = 2, .D = 16});
   check(&(Problem){.B = 1, .Tq = 1, .Tk = 5, .H = 1, .KV = 1, .D = 8});
   check(&(Problem){.B = 1, .Tq = 520, .Tk = 520, .H = 1, .KV = 1, .D = 8, .causal = true});
@@ -116,19 +128,38 @@ static void grouped_heads(void **state) {
 static void masks_and_biases(void **state) {
   (void)state;
   check(&(Problem){.B = 3, .Tq = 20, .Tk = 33, .H = 2, .KV = 2, .D = 16, .mask = true});
-  check(&(Problem){.B = 1, .Tq = 20, .Tk = 20, .H = 2, .KV = 2, .D = 16, .mask = true, .causal = true});
+  check(&(Problem){
+      .B = 1, .Tq = 20, .Tk = 20, .H = 2, .KV = 2, .D = 16, .mask = true, .causal = true});
   check(&(Problem){.B = 3, .Tq = 20, .Tk = 33, .H = 4, .KV = 2, .D = 16, .bias = true});
-  check(&(Problem){.B = 2, .Tq = 35, .Tk = 35, .H = 2, .KV = 2, .D = 16, .bias = true, .mask = true, .causal = true});
+  check(&(Problem){.B = 2,
+                   .Tq = 35,
+                   .Tk = 35,
+                   .H = 2,
+                   .KV = 2,
+                   .D = 16,
+                   .bias = true,
+                   .mask = true,
+                   .causal = true});
 }
 static void dropout(void **state) {
   (void)state;
-  check(&(Problem){.B = 2, .Tq = 36, .Tk = 36, .H = 2, .KV = 2, .D = 16, .causal = true, .drop = 0.25});
-  check(&(Problem){.B = 2, .Tq = 21, .Tk = 35, .H = 4, .KV = 2, .D = 16, .drop = 0.1, .mask = true});
+  check(&(Problem){
+      .B = 2, .Tq = 36, .Tk = 36, .H = 2, .KV = 2, .D = 16, .causal = true, .drop = 0.25});
+  check(
+      &(Problem){.B = 2, .Tq = 21, .Tk = 35, .H = 4, .KV = 2, .D = 16, .drop = 0.1, .mask = true});
 }
 static void short_floats(void **state) {
   (void)state;
   for (int t = DT_BF16; t <= DT_F16; t++)
-    check(&(Problem){.B = 2, .Tq = 40, .Tk = 40, .H = 4, .KV = 2, .D = 16, .causal = true, .t = (DType)t, .gap = 4});
+    check(&(Problem){.B = 2,
+                     .Tq = 40,
+                     .Tk = 40,
+                     .H = 4,
+                     .KV = 2,
+                     .D = 16,
+                     .causal = true,
+                     .t = (DType)t,
+                     .gap = 4});
 }
 
 /* ---- scatter ---- */
@@ -140,10 +171,13 @@ static void scatter_add(void **state) {
       for (int wide = 0; wide < 2; wide++) {
         Arena *a = arena_new();
         int64_t n = 150, width = wide ? 300 : 7, rows = 20;
-        double *ids = random_values(a, DT_I32, n, 0, (double)rows), *x = random_values(a, DT_F32, n * width, -1, 1);
-        double *old = random_values(a, (DType)t, rows * width, -1, 1), *want = arena_array(a, double, rows * width);
+        double *ids = random_values(a, DT_I32, n, 0, (double)rows),
+               *x = random_values(a, DT_F32, n * width, -1, 1);
+        double *old = random_values(a, (DType)t, rows * width, -1, 1),
+               *want = arena_array(a, double, rows *width);
         for (int64_t i = 0; accumulate && i < rows * width; i++) want[i] = old[i];
-        for (int64_t i = 0; i < n * width; i++) want[(int64_t)ids[i / width] * width + i % width] += x[i];
+        for (int64_t i = 0; i < n * width; i++)
+          want[(int64_t)ids[i / width] * width + i % width] += x[i];
         OneCommand o;
         one_new(&o, a, CMD_SCATTER);
         o.cmd.accumulate = accumulate;
@@ -163,8 +197,12 @@ static void scatter_add(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plain),   cmocka_unit_test(grouped_heads), cmocka_unit_test(masks_and_biases),
-      cmocka_unit_test(dropout), cmocka_unit_test(short_floats),  cmocka_unit_test(scatter_add),
+      cmocka_unit_test(plain),
+      cmocka_unit_test(grouped_heads),
+      cmocka_unit_test(masks_and_biases),
+      cmocka_unit_test(dropout),
+      cmocka_unit_test(short_floats),
+      cmocka_unit_test(scatter_add),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
