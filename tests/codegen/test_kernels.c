@@ -208,6 +208,15 @@ static void row_reductions(void **state) {
     if (node_at(c->g, i)->op == OP_RSQRT) case_out(c, node_at(c->g, i)->out);
   case_cluster(c, SHAPE(2, 6, 72), 2);
 
+  c = add(&s, "row values that vary along some of the rows' axes");
+  x = case_input(c, DT_F32, SHAPE(3, 2, 4, 5), -5, 5, PLAIN);
+  ValueId rows = case_input(c, DT_F32, SHAPE(3, 2), -5, 5, PLAIN);
+  ValueId total = g_reduce(c->g, OP_SUM, x, 1, (int64_t[]){3});
+  case_out(
+      c, g_binary(c->g, OP_SUB, total, g_broadcast(c->g, rows, SHAPE(3, 2, 4), (int64_t[]){0, 1})));
+  case_map(c, rows, 2, (int[]){0, 1});
+  case_cluster(c, SHAPE(3, 2, 4, 5), 3);
+
   c = add(&s, "integers");
   x = case_input(c, DT_I32, SHAPE(5, 60), -90, 90, PLAIN);
   case_out(c, g_reduce(c->g, OP_SUM, x, 1, (int64_t[]){1}));
