@@ -176,9 +176,8 @@ static inline Graph *random_graph(Arena *a, uint64_t seed, int n) {
   return g;
 }
 
-/* Runs it on fixed inputs; vars: per variable, made when NULL. */
-static inline double **random_run(Arena *a, const Graph *g, double **vars) {
-  double *x = arena_array(a, double, 12), *y = arena_array(a, double, 24);
+/* The fixed inputs x[12] and y[24], and the variables before a run. */
+static inline void random_start(Arena *a, const Graph *g, double **vars, double *x, double *y) {
   for (int i = 0; i < 24; i++) y[i] = (float)tiny_random(5, (uint64_t)i);
   for (int i = 0; i < 12; i++) x[i] = (float)tiny_random(6, (uint64_t)i);
   for (int v = 0; v < g->vars->all.n; v++) {
@@ -186,6 +185,12 @@ static inline double **random_run(Arena *a, const Graph *g, double **vars) {
     vars[v] = arena_array(a, double, n);
     for (int64_t k = 0; k < n; k++) vars[v][k] = (float)tiny_random((uint64_t)v + 9, (uint64_t)k);
   }
+}
+
+/* Runs it from there; vars: the variables afterwards. */
+static inline double **random_run(Arena *a, const Graph *g, double **vars) {
+  double *x = arena_array(a, double, 12), *y = arena_array(a, double, 24);
+  random_start(a, g, vars, x, y);
   InterpInput in[] = {{"x", x}, {"y", y}};
   return graph_interp(g, &(Interp){.arena = a, .inputs = in, .ninputs = 2, .vars = vars});
 }
