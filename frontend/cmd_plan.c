@@ -99,6 +99,8 @@ int cmd_plan(Cli *c) {
   } else if (c->flag.why) {
     if (!plan_why(&r, c->flag.why, stdout))
       return cli_usage(c, "nothing in the plan is named `%s`: give a layer, a parameter or a buffer, such as h.0", c->flag.why);
+  } else if (c->flag.modules) {
+    plan_modules(&r, stdout);
   } else {
     plan_report(&r, stdout, cli_columns(), report_unicode());
   }

@@ -248,6 +248,8 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode);   /* 
 void plan_report_json(const FitResult *r, FILE *to);
 bool plan_why(const FitResult *r, const char *path, FILE *to);               /* false: no such path */
 
+void plan_modules(const FitResult *r, FILE *to); /* report_modules.c: memory at the peak and time by part of the model */
+
 /* plan_text.c: the plan as text, one line a buffer and a step; one program's buffers as minimalloc's CSV. */
 void plan_print(const Plan *p, FILE *to);
 void plan_print_csv(const Plan *p, int program, FILE *to);

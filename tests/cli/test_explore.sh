@@ -86,6 +86,12 @@ run alone explore models/char.mt --target cpu --vram 24M --max T
 check "a table that is too short exits with 1" [ $code = 1 ]
 check "and says what to give" grep -q -e "--max T,Tmax" "$work/alone.err"
 
+# Parts of the model add up.
+run modules plan models/char.mt --target cpu --vram 16M --modules
+check "--modules names the parts" grep -q '^h\[\*\]\.c_fc ' "$work/modules"
+check "the parts are all" awk '/^all /{ all = $4; done = 1 } NR > 1 && !done { sum += $(NF - 2) }
+  END { exit !(all > 0 && sum - all < 0.6 && all - sum < 0.6) }' "$work/modules"
+
 # Two plans.
 run a plan models/char.mt --target cpu --vram 16M --json
 run b plan models/char.mt --target cpu --vram 64M --json
