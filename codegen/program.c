@@ -313,9 +313,14 @@ static bool one_program(Build *b, int i) {
 }
 
 Program *program_build(const Plan *p, Arena *a, const char **why) {
+  return program_build_on(p, p->target->kind, a, why);
+}
+
+Program *program_build_on(const Plan *p, DeviceKind device, Arena *a, const char **why) {
   Program *out = arena_new_of(a, Program);
   out->arena = a;
   program_tables(p, out);
+  out->cuda = device == DEV_CUDA;
   Build b = {.p = p, .arena = a, .out = out};
   if (out->cuda) b.cuda = cuda_build_new(a, p->target, out->source);
   out->nprograms = p->programs.n;

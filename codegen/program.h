@@ -9,6 +9,9 @@
 /* NULL with a sentence in *why when this machine cannot compile the kernels, or a kernel cannot be
  * emitted. */
 Program *program_build(const Plan *p, Arena *a, const char **why);
+/* The same for another kind of device than the plan's target: the CPU executes every plan, at its
+ * offsets. */
+Program *program_build_on(const Plan *p, DeviceKind device, Arena *a, const char **why);
 
 /* ---- between the files ---- */
 /* program_tables.c: variables, phases, data, weights, evaluation, checkpoints. */

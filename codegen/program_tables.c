@@ -131,7 +131,6 @@ void program_tables(const Plan *p, Program *out) {
   out->model = j->model;
   out->preset = j->preset;
   out->target = p->target->name;
-  out->cuda = p->target->kind == DEV_CUDA;
   out->plan_id = p->id;
   out->seed = j->seed;
   out->params = j->params;

@@ -58,7 +58,8 @@ static int compile_program(Cli *c, Program **p) {
   if (code == EXIT_INFEASIBLE) plan_report(&r, stderr, 100, false);
   if (code != EXIT_OK) return code;
   const char *why = NULL;
-  *p = program_build(r.plan, c->arena, &why);
+  bool cpu = c->flag.device && !strcmp(c->flag.device, "cpu");
+  *p = program_build_on(r.plan, cpu ? DEV_CPU : r.plan->target->kind, c->arena, &why);
   return *p ? EXIT_OK : cli_fail(c, EXIT_DEVICE, "%s", why);
 }
 
