@@ -173,11 +173,11 @@ static Phase phase_of(const Graph *g, const Cluster *c) {
   return p;
 }
 
-static Clusters list_clusters(Graph *g, const Groups *q, Arena *a) {
+static Clusters list_clusters(Graph *g, const Groups *q, Arena *a, Arena *scratch) {
   Clusters c = {.g = g, .n = q->ngroups, .at = arena_array(a, Cluster, q->ngroups + 1)};
-  Emit e = {.g = g, .q = q, .arena = a, .uses = graph_uses(g, a)};
-  e.is_result = arena_array(a, bool, g->values.n + 1);
-  e.seen = arena_array(a, int, g->values.n + 1);
+  Emit e = {.g = g, .q = q, .arena = a, .uses = graph_uses(g, scratch)};
+  e.is_result = arena_array(scratch, bool, g->values.n + 1);
+  e.seen = arena_array(scratch, int, g->values.n + 1);
   for (int i = 0; i < g->results.n; i++) e.is_result[g->results.at[i]] = true;
   for (NodeId n = 0; n < g->nodes.n; n++)
     if (q->of[n] >= 0) c.at[q->of[n]].nnodes++;
@@ -209,20 +209,22 @@ static Clusters list_clusters(Graph *g, const Groups *q, Arena *a) {
 }
 
 Clusters fuse_graph(Graph *g, Arena *a) {
-  Graph *legal = pass_done(PASS_LEGAL, fuse_legal(g, a), a);
-  Layout l = graph_layout(legal, a);
-  Groups q = fuse_groups(legal, &l, a);
-  Graph *once = once_per_group(legal, &q, a);
-  *g = *once;
-  l = graph_layout(g, a);
-  fuse_var_order(g, &l, a, &q.after, &q.nafter);
-  Clusters c = list_clusters(g, &q, a);
-  pass_done(PASS_FUSE, g, a);
-  order_clusters(&c, &q, a);
+  Arena *scratch = arena_new();
+  pass_begin();
+  Graph *legal = pass_done(PASS_LEGAL, fuse_legal(g, scratch), scratch);
+  Layout l = graph_layout(legal, scratch);
+  Groups q = fuse_groups(legal, &l, scratch);
+  *g = *graph_moved(once_per_group(legal, &q, scratch), a);
+  l = graph_layout(g, scratch);
+  fuse_var_order(g, &l, scratch, &q.after, &q.nafter);
+  Clusters c = list_clusters(g, &q, a, scratch);
+  pass_done(PASS_FUSE, g, scratch);
+  order_clusters(&c, &q, scratch);
 #ifndef NDEBUG
-  const char *why = fuse_verify(&c, a);
+  const char *why = fuse_verify(&c, scratch);
   if (why) bug("fuse: %s", why);
 #endif
-  pass_done(PASS_ORDER, g, a);
+  pass_done(PASS_ORDER, g, scratch);
+  arena_free(scratch);
   return c;
 }

@@ -206,18 +206,31 @@ static Graph *sample_graph(const Job *job, Arena *a, const GraphChoice *c) {
   return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
 }
 
+/* All graphs asked for, in a scratch arena. */
+static TrainGraphs build_graphs(const Job *job, Arena *scratch, const GraphChoice *c) {
+  bool eval = job->eval.every > 0;
+  if (c->eval_only) return (TrainGraphs){.eval = eval ? eval_graph(job, scratch, c) : NULL};
+  TrainGraphs t = {.micro = micro_graph(job, scratch, c)};
+  if (!t.micro || c->micro_only) return t;
+  pass_begin();
+  t.update = optimizer_graph(job, scratch, c->phase);
+  if (!t.update) return (TrainGraphs){0};
+  pass_done(PASS_OPTIMIZER, t.update, scratch);
+  t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, scratch, false), scratch);
+  if (eval) t.eval = eval_graph(job, scratch, c);
+  t.sample = sample_graph(job, scratch, c);
+  return t;
+}
+
 TrainGraphs train_graphs(const Job *job, Arena *a, const GraphChoice *c) {
   precision_vars(job);
   optimizer_vars(job);
   if (job->eval.every) metric_var(job->vars, "metric.eval");
-  if (c->eval_only) return (TrainGraphs){.eval = job->eval.every ? eval_graph(job, a, c) : NULL};
-  TrainGraphs t = {.micro = micro_graph(job, a, c)};
-  if (!t.micro || c->micro_only) return t;
-  t.update = optimizer_graph(job, a, c->phase);
-  if (!t.update) return (TrainGraphs){0};
-  pass_done(PASS_OPTIMIZER, t.update, a);
-  t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, a, false), a);
-  if (job->eval.every) t.eval = eval_graph(job, a, c);
-  t.sample = sample_graph(job, a, c);
+  Arena *scratch = arena_new();
+  TrainGraphs t = build_graphs(job, scratch, c);
+  Graph **all[] = {&t.micro, &t.update, &t.eval, &t.sample};
+  for (int i = 0; i < COUNT_OF(all); i++)
+    if (*all[i]) *all[i] = graph_moved(*all[i], a);
+  arena_free(scratch);
   return t;
 }

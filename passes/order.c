@@ -102,12 +102,12 @@ static void set_keys(Order *o, Arena *a) {
   }
 }
 
-void order_clusters(Clusters *c, const Groups *q, Arena *a) {
+void order_clusters(Clusters *c, const Groups *q, Arena *scratch) {
   Order o = {.c = c, .q = q, .n = c->n + c->g->nodes.n};
-  set_keys(&o, a);
-  build_edges(&o, a);
-  o.heap = arena_array(a, int, o.n + 1);
-  int *sorted = arena_array(a, int, c->n + 1);
+  set_keys(&o, scratch);
+  build_edges(&o, scratch);
+  o.heap = arena_array(scratch, int, o.n + 1);
+  int *sorted = arena_array(scratch, int, c->n + 1);
   int nsorted = 0;
   for (int v = 0; v < o.n; v++) {
     bool there = v < c->n || q->of[v - c->n] < 0;
@@ -121,7 +121,6 @@ void order_clusters(Clusters *c, const Groups *q, Arena *a) {
   }
   ensure(nsorted == c->n, "order: %d of %d clusters of `%s` wait for each other", c->n - nsorted,
          c->n, c->g->name);
-  Cluster *at = arena_array(a, Cluster, c->n + 1);
-  for (int i = 0; i < c->n; i++) at[i] = c->at[sorted[i]];
-  c->at = at;
+  const Cluster *at = arena_copy(scratch, c->at, sizeof *at * (size_t)(c->n + 1));
+  for (int i = 0; i < c->n; i++) c->at[i] = at[sorted[i]];
 }

@@ -5,7 +5,8 @@
 
 /* Sorts c->at: each cluster after those that it waits for, and as the graph stands otherwise; the
  * chunks of the loss head one after another, backward of a chunk right after its forward. Ends with
- * bug() when clusters wait for each other. of: per node, its cluster or GROUP_NONE. */
-void order_clusters(Clusters *c, const Groups *q, Arena *a);
+ * bug() when clusters wait for each other. q: of what cluster each node is, and what variables make
+ * it wait for. */
+void order_clusters(Clusters *c, const Groups *q, Arena *scratch);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 Rewrite rewrite_begin(const Graph *from, Arena *a) {
-  Rewrite r = {.from = from, .to = graph_new(from->arena, from->name, from->vars), .arena = a};
+  Rewrite r = {.from = from, .to = graph_new(a, from->name, from->vars), .arena = a};
   r.to->last_tag_id = from->last_tag_id;
   r.to->diags = from->diags;
   r.map = arena_array(a, ValueId, from->values.n + 1);
@@ -51,6 +51,28 @@ Proto proto_of(const Node *n, const ValueId *in) {
 
 ValueId graph_add_proto(Graph *g, const Proto *p) {
   return graph_add(g, p->op, p->nin, p->in, p->nints, p->ints, p->num, p->sym);
+}
+
+static void *moved(Arena *a, const void *from, int n, size_t item) {
+  return n ? arena_copy(a, from, (size_t)n * item) : NULL;
+}
+
+Graph *graph_moved(const Graph *g, Arena *a) {
+  Graph *to = arena_copy(a, g, sizeof *g);
+  to->arena = a;
+  to->nodes.at = moved(a, g->nodes.at, g->nodes.n, sizeof *g->nodes.at);
+  to->values.at = moved(a, g->values.at, g->values.n, sizeof *g->values.at);
+  to->results.at = moved(a, g->results.at, g->results.n, sizeof *g->results.at);
+  to->result_names.at = moved(a, g->result_names.at, g->results.n, sizeof *g->result_names.at);
+  to->nodes.cap = g->nodes.n;
+  to->values.cap = g->values.n;
+  to->results.cap = to->result_names.cap = g->results.n;
+  for (NodeId n = 0; n < to->nodes.n; n++) {
+    Node *x = node_at(to, n);
+    x->in = moved(a, x->in, x->nin, sizeof *x->in);
+    x->ints = moved(a, x->ints, x->nints, sizeof *x->ints);
+  }
+  return to;
 }
 
 bool *graph_live(const Graph *g, Arena *a) {

@@ -22,6 +22,7 @@ typedef struct {
   ValueId *map; /* per value of `from`; -1 = not there (yet) */
 } Rewrite;
 
+/* The new graph lives in a. */
 Rewrite rewrite_begin(const Graph *from, Arena *a);
 /* Clones node n with its operands mapped, and maps its results. */
 void rewrite_node(Rewrite *r, NodeId n);
@@ -33,6 +34,8 @@ void graph_at(Graph *g, const Node *n);
 Proto proto_of(const Node *n, const ValueId *in);
 ValueId graph_add_proto(Graph *g, const Proto *p);
 
+/* The graph, moved to arena a: nothing of it lies in the arena that it came from. */
+Graph *graph_moved(const Graph *g, Arena *a);
 /* Nodes that results and assigns depend on. */
 bool *graph_live(const Graph *g, Arena *a);
 /* The graph without its dead nodes; g itself when there are none. */
