@@ -123,71 +123,94 @@ static void check_program(Session *s, int program, const char *what, double boun
   compare(s, run.vars, before, what, bound);
 }
 
-static void check_model(const char *file, const char *const *settings, double bound,
-                        bool all_modes) {
-  static const RecomputeMode modes[] = {RC_FULL, RC_NONE};
-  for (int m = 0; m < (all_modes ? 2 : 1); m++) {
-    Session s;
-    PlanArgs args = session_plan_args();
-    args.recompute = modes[m];
-    DeviceOptions o = {.threads = 2, .poison = true};
-    const char *path = intern_printf("%s/models/%s", MTC_SOURCE_DIR, file);
-    session_open(&s, path, NULL, settings, &args, &o);
-    fill_variables(&s);
-    const uint32_t seed[2] = {1337, 42};
-    const int32_t step = 7, sample0 = 2;
-    const float inv_count = 1.0f / 60, inv_accum = 0.5f, lr = 0.01f;
-    session_scalar(&s, "step.seed", seed);
-    session_scalar(&s, "step.step", &step);
-    session_scalar(&s, "step.sample0", &sample0);
-    session_scalar(&s, "step.inv_count", &inv_count);
-    session_scalar(&s, "step.inv_accum", &inv_accum);
-    session_scalar(&s, "step.lr", &lr);
-    char what[200];
-    snprintf(what, sizeof what, "%s, recompute %d, micro", file, (int)modes[m]);
-    check_program(&s, s.phase->micro, what, bound);
-    snprintf(what, sizeof what, "%s, recompute %d, update", file, (int)modes[m]);
-    check_program(&s, s.phase->update, what, bound);
-    session_close(&s);
-  }
+typedef struct {
+  const char *file;
+  double bound; /* relative to the largest element of a variable */
+  const char *target;
+  int recompute, chunks;
+} Model;
+
+/* As session_open, but on the CPU whatever the target is. */
+static void open_on_cpu(Session *s, const Model *m, const char *const *settings) {
+  const char *path = intern_printf("%s/models/%s", MTC_SOURCE_DIR, m->file), *why = NULL;
+  PlanArgs args = session_plan_args();
+  args.recompute = m->recompute;
+  args.chunks = m->chunks;
+  if (m->target) args.target = target_by_name(m->target);
+  *s = (Session){.arena = arena_new()};
+  s->job = session_job(s->arena, path, NULL, settings);
+  s->fit = plan_fit(s->job, s->arena, &args);
+  assert_non_null(s->fit.plan);
+  s->program = program_build_on(s->fit.plan, DEV_CPU, s->arena, &why);
+  if (!s->program) fail_msg("%s", why);
+  DeviceOptions o = {.threads = 2, .poison = true};
+  Fail f = {0};
+  if (!replay_open(&s->replay, s->program, &o, &f)) fail_msg("%s", f.text);
+  s->phase = &s->program->phases[0];
+}
+
+static void check_model(const Model *m, const char *const *settings) {
+  Session s;
+  open_on_cpu(&s, m, settings);
+  fill_variables(&s);
+  const uint32_t seed[2] = {1337, 42};
+  const int32_t step = 7, sample0 = 2;
+  const float inv_count = 1.0f / 60, inv_accum = 0.5f, lr = 0.01f;
+  session_scalar(&s, "step.seed", seed);
+  session_scalar(&s, "step.step", &step);
+  session_scalar(&s, "step.sample0", &sample0);
+  session_scalar(&s, "step.inv_count", &inv_count);
+  session_scalar(&s, "step.inv_accum", &inv_accum);
+  session_scalar(&s, "step.lr", &lr);
+  check_program(&s, s.phase->micro, arena_printf(s.arena, "%s, micro", m->file), m->bound);
+  check_program(&s, s.phase->update, arena_printf(s.arena, "%s, update", m->file), m->bound);
+  session_close(&s);
 }
 
 #define GPT2_SMALL                                                        \
   "V=50", "Tmax=16", "D=24", "H=3", "L=2", "train.batch=seqs(2)", "T=16", \
       "train.optimizer=adamw(lr=1e-2, eps=1e-4)"
 
+#define CHECK(model, ...) check_model(&(Model)model, (const char *const[]){__VA_ARGS__, NULL})
+#define MODEL(...) \
+  { __VA_ARGS__ }
+
 static void gpt2_f32(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=f32", NULL}, 2e-5,
-              true);
+  CHECK(MODEL("gpt2.mt", 2e-5, .recompute = RC_NONE), GPT2_SMALL, "precision.compute=f32");
+  CHECK(MODEL("gpt2.mt", 2e-5, .recompute = RC_FULL, .chunks = 2), GPT2_SMALL,
+        "precision.compute=f32");
 }
 static void gpt2_dropout(void **state) {
   (void)state;
-  check_model("gpt2.mt",
-              (const char *const[]){GPT2_SMALL, "drop=0.2", "precision.compute=f32", NULL}, 2e-5,
-              false);
+  CHECK(MODEL("gpt2.mt", 2e-5, .recompute = RC_FULL), GPT2_SMALL, "drop=0.2",
+        "precision.compute=f32");
 }
 static void gpt2_bf16(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=bf16", NULL}, 0.04,
-              false);
+  CHECK(MODEL("gpt2.mt", 0.04, .recompute = RC_FULL), GPT2_SMALL, "precision.compute=bf16");
 }
 static void gpt2_f16(void **state) {
   (void)state;
-  check_model("gpt2.mt", (const char *const[]){GPT2_SMALL, "precision.compute=f16", NULL}, 0.01,
-              false);
+  CHECK(MODEL("gpt2.mt", 0.01, .recompute = RC_FULL), GPT2_SMALL, "precision.compute=f16");
+}
+static void gpt2_planned_for_a_gpu(void **state) {
+  (void)state;
+  CHECK(MODEL("gpt2.mt", 0.04, .target = "h100", .recompute = RC_FULL), GPT2_SMALL,
+        "precision.compute=bf16");
 }
 static void llama_f32(void **state) {
   (void)state;
-  check_model("llama.mt",
-              (const char *const[]){"V=50", "D=32", "H=4", "KV=2", "L=2", "F=40",
-                                    "train.batch=seqs(2)", "T=16", "precision.compute=f32", NULL},
-              2e-5, false);
+  CHECK(MODEL("llama.mt", 2e-5, .recompute = RC_FULL), "V=50", "D=32", "H=4", "KV=2", "L=2", "F=40",
+        "train.batch=seqs(2)", "T=16", "precision.compute=f32");
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_f32), cmocka_unit_test(gpt2_dropout),
-                                     cmocka_unit_test(gpt2_bf16), cmocka_unit_test(gpt2_f16),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_f32),
+                                     cmocka_unit_test(gpt2_dropout),
+                                     cmocka_unit_test(gpt2_bf16),
+                                     cmocka_unit_test(gpt2_f16),
+                                     cmocka_unit_test(gpt2_planned_for_a_gpu),
                                      cmocka_unit_test(llama_f32)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
