@@ -46,6 +46,12 @@ void pr_define(Printer *p, KReg r) {
   pr_line(p, "const %s v%d = %s;", c_register_type(pr_instr(p, r)->dtype), (int)r, e.text);
 }
 
+void pr_uniform(Printer *p) {
+  for (int i = 0; i < p->k->nkeys; i++)
+    pr_line(p, "const unsigned long long key%d = 0x%llxull;", i, (unsigned long long)p->k->keys[i]);
+  for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
+}
+
 /* ---- blocks of sums ---- */
 KRanges pr_sum_ranges(const Kernel *k) {
   int64_t n = k->flat_sums ? k->cols : k->rows, size = ceil_div(n, cuda_sum_blocks(k->flat_sums, n));
@@ -260,7 +266,7 @@ static void map_nest(Printer *p, CudaFunction *f) {
   if (groups) pr_split(p, flat, 0, groups, p->width);
   bool wide = p->width > 1;
   int last = groups ? pr_inner(p)->last : 0;
-  for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
+  pr_uniform(p);
   for (int i = 0; i < pass->nrow_regs; i++) pr_define(p, pass->row_regs[i]);
   if (wide) {
     for (int i = 0; i < pass->nregs; i++)

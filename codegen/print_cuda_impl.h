@@ -43,6 +43,7 @@ static inline const KGroup *pr_inner(const Printer *p) { return &p->n->group[p->
 
 /* "const float v3 = ..;" */
 void pr_define(Printer *p, KReg r);
+void pr_uniform(Printer *p); /* keys of random numbers, then what is computed once */
 /* Ranges of rows (or of elements, when the sums are over everything) that have partial sums of their own. */
 KRanges pr_sum_ranges(const Kernel *k);
 

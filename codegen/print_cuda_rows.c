@@ -401,7 +401,7 @@ void pr_row_nest(Printer *p, CudaFunction *f) {
   pr_line(p, "(void)group;");
   f->resident = 1; /* ptxas may take all registers that a block leaves it */
   choose_caches(p, f);
-  for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
+  pr_uniform(p);
   const char *cols = pr_text(p, "%lld", (long long)n->cols);
   if (sums) {
     f->resident = 2;
@@ -431,7 +431,7 @@ void pr_flat_nest(Printer *p, CudaFunction *f) {
   f->threads = p->threads;
   f->grid = b.blocks;
   pr_line(p, "const int lane = threadIdx.x;");
-  for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
+  pr_uniform(p);
   pr_line(p, "const int64_t lo = (int64_t)blockIdx.x * %lld, hi = lo + %lld < %lld ? lo + %lld : %lld;", (long long)b.size,
           (long long)b.size, (long long)n->cols, (long long)b.size, (long long)n->cols);
   partial_begin(p);
