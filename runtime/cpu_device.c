@@ -121,8 +121,25 @@ static bool open_kernels(Device *d, Fail *f) {
 
 /* ---- arena, pointers, scratch ---- */
 
+/* Bytes that the system could hand out now; INT64_MAX when it does not say. */
+static int64_t available_bytes(void) {
+  FILE *info = fopen("/proc/meminfo", "r");
+  char line[128];
+  long long kib = -1;
+  while (info && kib < 0 && fgets(line, sizeof line, info))
+    sscanf(line, "MemAvailable: %lld", &kib);
+  if (info) fclose(info);
+  return kib < 0 ? INT64_MAX : kib * 1024;
+}
+
 static bool open_arena(Device *d, Fail *f) {
   d->arena_size = round_up(d->p->arena_bytes > 0 ? d->p->arena_bytes : 1, PAGE);
+  int64_t have = available_bytes();
+  if (d->arena_size > have) /* the kernel would promise it, and end the process later */
+    return fail_set(f, EXIT_DEVICE,
+                    "the arena takes %s, but only %s of this machine's memory are free; plan for "
+                    "less with --vram",
+                    format_bytes(d->memory, d->arena_size), format_bytes(d->memory, have));
   void *at = mmap(NULL, (size_t)d->arena_size, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (at == MAP_FAILED)
