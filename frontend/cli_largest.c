@@ -182,6 +182,23 @@ static void print_json(const Search *s, const FitResult *r, const Setting *with,
   json_decref(o);
 }
 
+/* At the edge all is rebuilt, again and again: how much more memory would bring half of the best
+ * speed. */
+static void print_faster(const FitResult *r, Arena *a) {
+  const Candidate *best = r->frontier.n ? &vec_last(&r->frontier) : NULL;
+  const PlanPhase *ph = &r->plan->phases.at[r->phase];
+  if (!best || ph->step_ns <= best->step_ns * 2) return;
+  for (int i = 0; i < r->frontier.n; i++) {
+    const Candidate *c = &r->frontier.at[i];
+    if (c->step_ns > best->step_ns * 2) continue;
+    printf("  %-10s %s more would bring %s %s\n", "faster",
+           bytes_short(a, c->peak_bytes - r->plan->peak_bytes),
+           format_count(a, llround(tokens_per_second(r, ph->phase, c->step_ns))),
+           rate_unit(r, ph->phase));
+    return;
+  }
+}
+
 static void print_text(const Search *s, const FitResult *r, const Setting *with, const Try *lo,
                        const Try *hi) {
   Arena *a = s->c->arena;
@@ -197,6 +214,7 @@ static void print_text(const Search *s, const FitResult *r, const Setting *with,
          time_short(a, ph->step_ns),
          format_count(a, llround(tokens_per_second(r, ph->phase, ph->step_ns))),
          rate_unit(r, ph->phase));
+  print_faster(r, a);
   if (hi->value)
     printf("  %-10s %s would need %s\n", "next", format_count(a, hi->value),
            bytes_short(a, hi->floor));

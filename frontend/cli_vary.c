@@ -155,8 +155,9 @@ bool cli_setting_with(Cli *c, const Job *job, Setting *s, const char *name, cons
       vec_push(c->arena, &s->job.settings, o);
     else
       vec_push(c->arena, &s->job.dims, o);
-    s->flags =
-        arena_printf(c->arena, "%s %s %s=%s", old.flags, setting ? "--set" : "-D", full, value);
+    const char *quote = strpbrk(value, "()'\"$* ;&|<>") ? "'" : ""; /* against the shell */
+    s->flags = arena_printf(c->arena, "%s %s %s%s=%s%s", old.flags, setting ? "--set" : "-D", quote,
+                            full, value, quote);
   }
   s->label = arena_printf(c->arena, "%s%s%s=%s", old.label, *old.label ? ", " : "", name, value);
   return true;
