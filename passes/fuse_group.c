@@ -612,7 +612,7 @@ static Groups finish(Fuse *f) {
 
 Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
   Fuse f = {
-      .g = g, .l = l, .arena = a, .uses = graph_uses(g, a), .tail = graph_tail((Graph *)g, a)};
+      .g = g, .l = l, .arena = a, .uses = graph_uses(g, a), .tail = graph_tail(g, a)};
   f.group = arena_array(a, Nest, g->nodes.n + 1);
   f.next = arena_array(a, NodeId, g->nodes.n + 1);
   f.axes = arena_array(a, AxisMap, g->nodes.n + 1);
