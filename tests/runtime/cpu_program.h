@@ -37,7 +37,7 @@ static double as_dtype(DType t, double x) {
   return t == DT_F32 ? (float)x : floor(x);
 }
 
-static double *random_values(Arena *a, DType t, int64_t n, double lo, double hi) {
+static inline double *random_values(Arena *a, DType t, int64_t n, double lo, double hi) {
   double *x = arena_array(a, double, n);
   for (int64_t i = 0; i < n; i++) x[i] = as_dtype(t, rnd(lo, hi));
   return x;
@@ -120,7 +120,7 @@ static void one_run(OneCommand *c) {
 }
 
 /* Equal but for rounding: units of the dtype, relative to the largest of both. */
-static void check_near(const char *what, DType t, int64_t n, const double *got, const double *want,
+static inline void check_near(const char *what, DType t, int64_t n, const double *got, const double *want,
                        double f32_bound) {
   double unit = t == DT_BF16 ? 0x1p-7 : t == DT_F16 ? 0x1p-10 : f32_bound, scale = 0;
   for (int64_t i = 0; i < n; i++) scale = fmax(scale, fabs(want[i]));
