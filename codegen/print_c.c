@@ -6,6 +6,7 @@
  * rows, fixed blocks or elements, and only where the work is worth starting them. */
 #include "print_c.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { THREAD_WORK = 60000 }; /* about operations: some 10 microseconds */
@@ -212,8 +213,8 @@ static void lane_body(Printer *p, const PassView *v, const char *flat_value) {
   element_body(p, v, flat, "l");
 }
 
-/* Sixteen at a time from `from` to `to`, a multiple of 16 elements but for a tail of `tail` at the
- * end of the row. */
+/* Sixteen at a time from `from` to `to` (from "0": `to` is a number), a multiple of 16 elements but
+ * for a tail of `tail` at the end of the row. */
 static void lane_loops(Printer *p, const PassView *v, const char *from, const char *to, bool whole,
                        bool tail) {
   if (whole) {
@@ -225,8 +226,10 @@ static void lane_loops(Printer *p, const PassView *v, const char *from, const ch
     close(p);
   }
   if (tail) {
-    openf(p, "for (int64_t c = %s + (%s - %s) / 16 * 16, l = 0; c + l < %s; l++) {", from, to, from,
-          to);
+    const char *start = strcmp(from, "0")
+                            ? arena_printf(p->out.arena, "%s + (%s - %s) / 16 * 16", from, to, from)
+                            : arena_printf(p->out.arena, "%lld", atoll(to) / 16 * 16);
+    openf(p, "for (int64_t c = %s, l = 0; c + l < %s; l++) {", start, to);
     lane_body(p, v, "c + l");
     close(p);
   }
