@@ -8,9 +8,9 @@
 
 #include "fuse.h"
 
-static ValuePlace row_major(ValueId v, const Shape *s) {
+static ValuePlace row_major(const Graph *g, ValueId v) {
   ValuePlace p = {.unit = v};
-  shape_strides(s, p.stride);
+  storage_strides(g, v, p.stride);
   return p;
 }
 
@@ -164,7 +164,7 @@ static bool take(Walk *w, ValueId v, ValuePlace want) {
 static void place_concat(Walk *w, NodeId id) {
   const Graph *g = w->g;
   const Node *n = node_at(g, id);
-  if (!w->placed[n->out]) w->l.place[n->out] = row_major(n->out, &val(g, n->out)->shape);
+  if (!w->placed[n->out]) w->l.place[n->out] = row_major(g, n->out);
   w->placed[n->out] = true;
   ValuePlace part = w->l.place[n->out];
   int axis = (int)n->ints[0];
@@ -187,7 +187,7 @@ static void place_node(Walk *w, NodeId id) {
     ValuePlace at = {0};
     l->mapped[v] = n->op == OP_BROADCAST || (view && !view_place(g, n, &l->place[n->in[0]], &at));
     if (w->placed[v]) continue;
-    l->place[v] = view && !l->mapped[v] ? at : row_major(v, &val(g, v)->shape);
+    l->place[v] = view && !l->mapped[v] ? at : row_major(g, v);
   }
   if (op_kind(n->op) != CALL) return;
   for (int k = 0; k < n->nin; k++)

@@ -24,6 +24,23 @@ static int new_unit(Build *b, Unit u) {
   return b->units.n - 1;
 }
 
+int64_t storage_strides(const Graph *g, ValueId v, int64_t *stride) {
+  enum { LONG_ROW = 512, VECTOR_BYTES = 16, LINE_BYTES = 128 };
+  const Value *x = val(g, v);
+  const Shape *s = &x->shape;
+  int last = s->rank - 1, size = dtype_bytes(x->dtype);
+  shape_strides(s, stride);
+  if (s->rank < 2 || s->dim[last] < LONG_ROW || s->dim[last] * size % VECTOR_BYTES == 0 ||
+      op_kind(node_of(g, v)->op) == LEAF)
+    return shape_count(s);
+  int64_t step = round_up(s->dim[last] * size, LINE_BYTES) / size;
+  for (int k = last - 1; k >= 0; k--) {
+    stride[k] = step;
+    step = mul64(step, s->dim[k]);
+  }
+  return step;
+}
+
 static ValuePlace row_major(int unit, const Shape *s) {
   ValuePlace p = {.unit = unit};
   shape_strides(s, p.stride);
@@ -43,14 +60,15 @@ static ValuePlace var_place(Build *b, int var) {
 }
 
 static ValuePlace own_unit(Build *b, ValueId v) {
-  const Value *x = val(b->g, v);
-  int u = new_unit(b, (Unit){.bytes = shape_bytes(&x->shape, x->dtype),
+  ValuePlace at = {0};
+  int64_t elements = storage_strides(b->g, v, at.stride);
+  at.unit = new_unit(b, (Unit){.bytes = mul64(elements, dtype_bytes(val(b->g, v)->dtype)),
                              .var = -1,
                              .input = -1,
                              .value = v,
                              .maker = -1,
                              .last = -1});
-  return row_major(u, &x->shape);
+  return at;
 }
 
 /* Strides of the same elements under another shape; false when they are not evenly spaced. */

@@ -38,6 +38,11 @@ typedef struct {
 
 StorageMap storage_map(const Clusters *c, Arena *a);
 
+/* Strides of v in a buffer of its own: row-major; long rows that are no multiple of 16 bytes (a vocabulary of 50,257) are
+ * padded to whole lines of 128, so that GEMM libraries and kernels move 16 bytes at a time. Returns the elements, padding
+ * included. */
+int64_t storage_strides(const Graph *g, ValueId v, int64_t *stride);
+
 /* The place of the result of VIEW node n when its operand lies at `from`. False when strides cannot
  * express it. */
 bool view_place(const Graph *g, const Node *n, const ValuePlace *from, ValuePlace *to);
