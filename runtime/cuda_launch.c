@@ -7,7 +7,7 @@
 enum { ROLE_FWD, ROLE_PREP, ROLE_DKDV, ROLE_DQ };
 
 static void add_word(CudaLaunch *l, uint64_t w) {
-  ensure(l->n < MAX_KERNEL_ARGS, "a kernel with more than %d arguments", MAX_KERNEL_ARGS);
+  ensure(l->n < l->most, "a kernel with more than %d arguments", l->most);
   l->word[l->n] = w;
   l->arg[l->n] = &l->word[l->n];
   l->n++;
@@ -140,7 +140,11 @@ bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *launches, Fail *f)
   for (int i = 0; i < c->nlaunches; i++) {
     CudaLaunch *l = &launches[i];
     const Launch *s = &c->launches[i];
+    enum { SIZES = 24 }; /* arguments of attention besides its tensors */
     l->function = d->functions[s->kernel];
+    l->most = c->ntensors + SIZES;
+    l->arg = arena_array(d->memory, void *, l->most);
+    l->word = arena_array(d->memory, uint64_t, l->most);
     if (attention && c->attention.wgmma) {
       if (!wgmma_args(l, d, c, s, &t, f)) return false;
     } else if (attention) {

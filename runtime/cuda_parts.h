@@ -15,12 +15,11 @@ typedef struct {
 } CudaGemm;
 
 /* Kernel arguments live until the graph is captured; pointers of cuLaunchKernel. */
-enum { MAX_KERNEL_ARGS = 40 };
 typedef struct {
   CUfunction function;
-  int n;
-  void *arg[MAX_KERNEL_ARGS];
-  uint64_t word[MAX_KERNEL_ARGS]; /* pointers and integers */
+  int n, most;
+  void **arg;
+  uint64_t *word; /* pointers and integers */
   CUtensorMap map[6];
 } CudaLaunch;
 
