@@ -4,6 +4,26 @@
 #include "../ir/types.h"
 
 typedef enum { DEV_CPU, DEV_CUDA } DeviceKind;
+
+/* Classes of kernels that a calibrated target knows the speed of. Products are told apart by waves of 128 x 128 tiles over
+ * the units and by depth, attention by direction, head size and length of the keys. */
+enum {
+  KC_GEMM_WAVES = 3,
+  KC_GEMM_DEPTHS = 3,
+  KC_ATT_HEADS = 4,
+  KC_ATT_LENGTHS = 5,
+  KC_MAP = 0, /* loops without sums */
+  KC_ROWS,    /* loops with sums along rows */
+  KC_COLUMNS, /* loops with sums over rows */
+  KC_SCATTER,
+  KC_GEMM,
+  KC_ATTENTION = KC_GEMM + KC_GEMM_WAVES * KC_GEMM_DEPTHS,
+  KC_COUNT = KC_ATTENTION + 2 * KC_ATT_HEADS * KC_ATT_LENGTHS
+};
+int kernel_class_gemm(double waves, int64_t depth);
+int kernel_class_attention(bool backward, int64_t head, int64_t length);
+const char *kernel_class_name(int c); /* "gemm waves<4 depth>=2048"; interned */
+
 typedef struct {
   const char *name;         /* "rtx4090" */
   const char *title;        /* "RTX 4090" */
@@ -19,6 +39,10 @@ typedef struct {
   double tf32_tflops;
   double h2d_gbs, d2h_gbs;
   double launch_us;
+#define EFFICIENCY(field, cuda, cpu, doc) double field;
+#include "targets.def"
+  double speed[KC_COUNT];   /* measured speed of a class over the model's; 0 = not measured, as 1 */
+  const char *file;         /* that calibrated it, or NULL */
 } Target;
 
 int target_count(void);

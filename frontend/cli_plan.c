@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "codegen/target_file.h"
 #include "passes/pass_table.h"
 #include "runtime/cuda_api.h"
 
@@ -44,6 +45,11 @@ static int unknown_target(Cli *c, const char *name) {
 }
 
 static int choose_target(Cli *c, const Target **t) {
+  if (c->flag.target && str_ends(c->flag.target, ".json")) {
+    const char *why;
+    *t = target_read(c->arena, c->flag.target, &why);
+    return *t ? EXIT_OK : cli_usage(c, "%s", why);
+  }
   if (c->flag.target) {
     *t = target_by_name(c->flag.target);
     return *t ? EXIT_OK : unknown_target(c, c->flag.target);

@@ -1,7 +1,8 @@
 /* cost.c - the cost model (see cost.h). Input: clusters and a target's row. Output: counts, nanoseconds, workspace.
  *
- * Efficiencies are fits to what was measured on one H200 (GEMM by shape, attention by length); `ns` of other targets
- * scale with their table rates. The model is meant to rank plans; it is within about 15 % of a step. */
+ * Efficiencies are the target's (EFFICIENCY of targets.def): fits to what was measured on one H200, which scale with
+ * the table's rates. A calibrated target corrects them by class of kernel. The model is meant to rank plans; it is within
+ * about 15 % of a step. */
 #include "cost.h"
 
 #include <math.h>
@@ -82,7 +83,10 @@ static void count_loop(const Graph *g, const Cluster *c, KernelCost *out) {
     if (n->nout == 0) continue;
     ValueId over = op_kind(n->op) == REDUCE ? n->in[0] : n->out;
     out->flops += shape_count(&val(g, over)->shape) * element_weight(n->op);
-    if (column_level(c, i, n, &val(g, n->out)->shape)) out->columns += shape_count(&val(g, n->out)->shape);
+    if (column_level(c, i, n, &val(g, n->out)->shape))
+      out->columns += shape_count(&val(g, n->out)->shape);
+    else if (op_kind(n->op) == REDUCE)
+      out->sums = true;
   }
   if (out->columns > 0) out->launches++;
   out->flat = c->outer == c->space.rank;
@@ -158,26 +162,26 @@ static double tile_share(const KernelCost *k, const Target *t, int64_t tile, dou
   double filled = (double)(k->batch * k->m * k->n * split) / (double)(tiles * tile * tile);
   double waves = (double)tiles / t->units;
   double depth = (double)k->k / (double)split;
-  return speed * filled * waves / ceil(waves) * depth / (depth + 160.0);
+  return speed * filled * waves / ceil(waves) * depth / (depth + t->gemm_depth);
 }
 
 static double gemm_share(const KernelCost *k, const Target *t) {
-  if (t->kind == DEV_CPU)
-    return (double)k->m / (k->m + 12.0) * (double)k->n / (k->n + 12.0) * (double)k->k / (k->k + 24.0);
   double best = 0;
-  for (int64_t split = 1; split <= 8; split *= 2) {
-    double cost = split == 1 ? 1.0 : 0.9;
-    double large = tile_share(k, t, 128, cost, split), small = tile_share(k, t, 64, 0.7 * cost, split);
-    if (large > best) best = large;
-    if (small > best) best = small;
-  }
-  /* Products too small for a tile still run at about a hundredth of the rate. */
-  return best > 0.01 ? best : 0.01;
+  if (t->kind == DEV_CPU)
+    best = (double)k->m / ((double)k->m + t->gemm_edge) * (double)k->n / ((double)k->n + t->gemm_edge) * (double)k->k /
+           ((double)k->k + t->gemm_depth);
+  else
+    for (int64_t split = 1; split <= 8; split *= 2) {
+      double cost = split == 1 ? 1.0 : t->gemm_split;
+      double large = tile_share(k, t, 128, cost, split), small = tile_share(k, t, 64, t->gemm_small_tile * cost, split);
+      best = fmax(best, fmax(large, small));
+    }
+  return fmax(best, t->gemm_least);
 }
 
 static double attention_share(const KernelCost *k, const Target *t) {
-  if (t->kind == DEV_CPU) return 0.35;
-  return (k->kind == CL_ATTENTION ? 0.55 : 0.41) * (double)k->n / ((double)k->n + 512.0);
+  double most = k->kind == CL_ATTENTION ? t->attention_fwd : t->attention_bwd;
+  return most * (double)k->n / ((double)k->n + t->attention_length);
 }
 
 /* FLOP/s of the target for contractions of this type. */
@@ -185,19 +189,34 @@ static double rate(const KernelCost *k, const Target *t) {
   return 1e12 * (k->type == DT_F32 && k->tf32 ? t->tf32_tflops : t->tflops[k->type]);
 }
 
-/* Element operations a second for each FLOP/s of large f32 products. */
-static double element_rate(const Target *t) { return t->kind == DEV_CUDA ? 0.4e12 : 0.13e12; }
+int cost_class(const KernelCost *k, const Target *t) {
+  enum { TILE = 128 };
+  switch (k->kind) {
+    case CL_GEMM:
+      return kernel_class_gemm((double)(k->batch * ceil_div(k->m, TILE) * ceil_div(k->n, TILE)) / t->units, k->k);
+    case CL_ATTENTION:
+    case CL_ATTENTION_BWD: return kernel_class_attention(k->kind == CL_ATTENTION_BWD, k->k, k->n);
+    case CL_SCATTER: return KC_SCATTER;
+    case CL_LOOP: break;
+  }
+  return k->columns > 0 ? KC_COLUMNS : k->sums ? KC_ROWS : KC_MAP;
+}
 
-int64_t cost_ns(const KernelCost *k, const Target *t) {
+double cost_work_ns(const KernelCost *k, const Target *t) {
   double arithmetic;
   switch (k->kind) {
     case CL_GEMM: arithmetic = (double)k->flops / (rate(k, t) * gemm_share(k, t)); break;
     case CL_ATTENTION:
     case CL_ATTENTION_BWD: arithmetic = (double)k->flops / (rate(k, t) * attention_share(k, t)); break;
-    default: arithmetic = (double)k->flops / (element_rate(t) * t->tflops[DT_F32]); break;
+    default: arithmetic = (double)k->flops / (1e12 * t->element * t->tflops[DT_F32]); break;
   }
-  double moving = (double)k->bytes / (0.9e9 * t->copy_gbs);
-  return llround(1e9 * fmax(arithmetic, moving) + 1e3 * t->launch_us * k->launches);
+  double moving = (double)k->bytes / (1e9 * t->moving * t->copy_gbs);
+  return 1e9 * fmax(arithmetic, moving);
+}
+
+int64_t cost_ns(const KernelCost *k, const Target *t) {
+  double speed = t->speed[cost_class(k, t)];
+  return llround(cost_work_ns(k, t) / (speed > 0 ? speed : 1) + 1e3 * t->launch_us * k->launches);
 }
 
 /* Partial sums, and what kernels written by hand say that they need. */

@@ -19,6 +19,7 @@ typedef struct {
   int64_t rows,
       columns; /* sums over rows: rows, columns of all results together. SCATTER: rows = ids */
   bool flat;   /* the sums are over everything */
+  bool sums;   /* LOOP: along rows */
 } KernelCost;
 
 KernelCost cost_kernel(const Clusters *c, int cluster, bool tf32);
@@ -31,6 +32,9 @@ KernelCost cost_between(const KernelCost *a, int64_t at_a, const KernelCost *b, 
                         int64_t at);
 
 int64_t cost_ns(const KernelCost *k, const Target *t);
+/* Nanoseconds of cost_ns that are not launches, at the speed of an uncalibrated class; the class. */
+double cost_work_ns(const KernelCost *k, const Target *t);
+int cost_class(const KernelCost *k, const Target *t);
 int64_t cost_workspace(const KernelCost *k, const Target *t);
 
 /* Fills flops, bytes, ns and workspace of every cluster. */

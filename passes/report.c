@@ -245,9 +245,11 @@ static void estimate_rows(const Report *x) {
   double rate = tokens_per_second(x->r, ph->phase, ph->step_ns);
   const PlanProgram *micro = &p->programs.at[ph->programs[0]];
   fprintf(x->to,
-          "\n  step estimate   %s   %s %s   (micro-batch %s; the model is within about 15 %%)\n",
+          "\n  step estimate   %s   %s %s   (micro-batch %s; %s)\n",
           time_short(x->arena, ph->step_ns), format_count(x->arena, llround(rate)),
-          rate_unit(x->r, ph->phase), time_short(x->arena, micro->ns));
+          rate_unit(x->r, ph->phase), time_short(x->arena, micro->ns),
+          p->target->file ? arena_printf(x->arena, "calibrated by %s", p->target->file)
+                          : "the model is within about 15 %");
   for (int i = 0; i < x->r->passed.n; i++) {
     const Candidate *c = &x->r->passed.at[i];
     double other = tokens_per_second(x->r, ph->phase, c->step_ns);
