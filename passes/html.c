@@ -6,6 +6,7 @@
 
 #include "codegen/embed.h"
 #include "report.h"
+#include "trace.h"
 
 EMBED_TEXT(html_page_text, "passes/html/page.html");
 
@@ -109,19 +110,10 @@ static void part_head(const Page *p) {
   fputs("</dl>", p->to);
 }
 
-/* The training phase that a program belongs to; "" when there is one phase alone. */
-static const char *phase_of(const Plan *p, int program) {
-  for (int i = 0; i < p->phases.n && p->phases.n > 1; i++)
-    for (int k = 0; k < COUNT_OF(p->phases.at[i].programs); k++)
-      if (p->phases.at[i].programs[k] == program)
-        return p->job->phases.at[p->phases.at[i].phase].name;
-  return "";
-}
-
 static void part_programs(const Page *p) {
   int first = p->plan->phases.at[p->r->phase].programs[0];
   for (int i = 0; i < p->plan->programs.n; i++) {
-    const char *phase = phase_of(p->plan, i);
+    const char *phase = trace_phase(p->plan, i);
     fprintf(p->to, "<button data-show=\"%d\" aria-pressed=\"%s\">", i,
             i == first ? "true" : "false");
     html_text(p->to, *phase ? arena_printf(p->arena, "%s: %s", phase, p->plan->programs.at[i].name)

@@ -23,11 +23,21 @@ static double us(int64_t ns) {
   return (double)ns / 1000;
 }
 
-static void name_process(Trace *t, int pid, const PlanProgram *x) {
-  event(t, json_pack("{s:s,s:s,s:i,s:{s:s}}", "name", "process_name", "ph", "M", "pid", pid, "args",
-                     "name", x->name));
-  event(t, json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid", pid,
-                     "tid", 1, "args", "name", "compute"));
+const char *trace_phase(const Plan *p, int program) {
+  for (int i = 0; i < p->phases.n && p->phases.n > 1; i++)
+    for (int k = 0; k < COUNT_OF(p->phases.at[i].programs); k++)
+      if (p->phases.at[i].programs[k] == program)
+        return p->job->phases.at[p->phases.at[i].phase].name;
+  return "";
+}
+
+static void name_process(Trace *t, int program) {
+  const char *name = t->plan->programs.at[program].name, *phase = trace_phase(t->plan, program);
+  if (*phase) name = arena_printf(t->arena, "%s: %s", phase, name);
+  event(t, json_pack("{s:s,s:s,s:i,s:{s:s}}", "name", "process_name", "ph", "M", "pid", program + 1,
+                     "args", "name", name));
+  event(t, json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid",
+                     program + 1, "tid", 1, "args", "name", "compute"));
 }
 
 static const char *phase_text(Phase p) {
@@ -84,7 +94,7 @@ void plan_trace(const Plan *p, FILE *to) {
   for (int i = 0; i < p->programs.n; i++) {
     const PlanProgram *x = &p->programs.at[i];
     int64_t(*live)[BC_COUNT] = live_bytes(&t, i), at = 0;
-    name_process(&t, i + 1, x);
+    name_process(&t, i);
     for (int s = 0; s < x->nsteps; s++) {
       counter(&t, i + 1, live[s], at);
       step_event(&t, i + 1, x, s, at);

@@ -8,4 +8,6 @@
 #define MTC_TRACE_H
 #include "plan.h"
 void plan_trace(const Plan *p, FILE *to);
+/* The training phase that a program belongs to; "" when there is one phase alone. */
+const char *trace_phase(const Plan *p, int program);
 #endif
