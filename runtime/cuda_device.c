@@ -120,7 +120,7 @@ static bool ready_commands(Device *d, Fail *f) {
 }
 
 /* ---- running ---- */
-static bool run_command(Device *d, int program, int k, Fail *f) {
+bool cuda_run_command(Device *d, int program, int k, Fail *f) {
   const Cmd *c = &d->p->programs[program].cmds[k];
   CudaCmd *r = &d->cmds[program][k];
   if (c->kind == CMD_GEMM) return cuda_gemm_run(d, c, r->gemm, f);
@@ -135,14 +135,9 @@ static bool run_command(Device *d, int program, int k, Fail *f) {
 
 static bool run_checked(Device *d, int program, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
-  int64_t transient = d->p->arena_bytes - d->p->persistent_bytes;
-  if (transient > 0 && !cuda_ok(cu.cuMemsetD8Async(device_at(d, d->p->persistent_bytes), 0xFF, (size_t)transient,
-                                                   d->stream),
-                                f, "poisoning the arena"))
-    return false;
   for (int k = 0, death = 0; k < code->ncmds; k++) {
     const Cmd *c = &code->cmds[k];
-    if (!run_command(d, program, k, f)) return false;
+    if (!cuda_run_command(d, program, k, f)) return false;
     for (; death < code->ndeaths && code->deaths[death].cmd <= k; death++)
       if (!cuda_ok(cu.cuMemsetD8Async(device_at(d, code->deaths[death].offset), 0xFF,
                                       (size_t)code->deaths[death].bytes, d->stream),
@@ -159,7 +154,7 @@ static bool capture(Device *d, int program, Fail *f) {
   CUgraph graph = NULL;
   if (!cuda_ok(cu.cuStreamBeginCapture(d->stream, CU_CAPTURE_THREAD), f, "capturing a graph")) return false;
   bool ok = true;
-  for (int k = 0; ok && k < d->p->programs[program].ncmds; k++) ok = run_command(d, program, k, f);
+  for (int k = 0; ok && k < d->p->programs[program].ncmds; k++) ok = cuda_run_command(d, program, k, f);
   CUresult end = cu.cuStreamEndCapture(d->stream, &graph);
   ok = ok && cuda_ok(end, f, "capturing `%s`", d->p->programs[program].name) &&
        cuda_ok(cu.cuGraphInstantiate(&d->graphs[program], graph, 0), f, "making the graph of `%s`",
@@ -185,12 +180,16 @@ static bool cuda_wait(Device *d, Fail *f) {
 static bool warm_up(Device *d, Fail *f) {
   for (int i = 0; i < d->p->nprograms; i++)
     for (int k = 0; k < d->p->programs[i].ncmds; k++)
-      if (!run_command(d, i, k, f)) return false;
+      if (!cuda_run_command(d, i, k, f)) return false;
   if (!cuda_wait(d, f)) return false;
   if (!d->options.poison)
     for (int i = 0; i < d->p->nprograms; i++)
       if (!capture(d, i, f)) return false;
-  return clear_arena(d, f);
+  if (!clear_arena(d, f)) return false;
+  int64_t transient = d->p->arena_bytes - d->p->persistent_bytes;
+  return !d->options.poison || !transient ||
+         cuda_ok(cu.cuMemsetD8Async(device_at(d, d->p->persistent_bytes), 0xFF, (size_t)transient, d->stream), f,
+                 "poisoning the arena");
 }
 
 /* ---- copies ---- */
@@ -246,6 +245,7 @@ static void cuda_close(Device *d) {
   for (int i = 0; d->cmds && i < d->p->nprograms; i++)
     for (int k = 0; d->cmds[i] && k < d->p->programs[i].ncmds; k++)
       if (d->cmds[i][k].gemm) cuda_gemm_drop(d->cmds[i][k].gemm);
+  cuda_time_drop(d);
   if (d->lt) lt.cublasLtDestroy(d->lt);
   for (int i = 0; i < 2; i++)
     if (d->ring_events[i]) cu.cuEventDestroy(d->ring_events[i]);
@@ -279,5 +279,7 @@ const DeviceApi device_cuda = {
     .write = cuda_write,
     .host = cuda_host,
     .measured = cuda_measured,
+    .time = cuda_time,
+    .copy_rate = cuda_copy_rate,
     .close = cuda_close,
 };
