@@ -17,6 +17,7 @@
 
 #include "cpu_cc.h"
 #include "cpu_parts.h"
+#include "metrics.h"
 #include "replay.h"
 
 enum { PAGE = 4096 };
@@ -262,6 +263,30 @@ static void fill_zero(const CpuRun *r, const Tensor *t) {
   memset(cpu_at(r, t), 0, (size_t)extent_bytes(t));
 }
 
+static void run_command(const Device *d, const CpuRun *r, int program, int i) {
+  const Cmd *c = &d->p->programs[program].cmds[i];
+  switch (c->kind) {
+    case CMD_KERNEL:
+      d->kernels[c->kernel](d->args[program] + d->first[program][i]);
+      break;
+    case CMD_GEMM:
+      cpu_gemm(r, c);
+      break;
+    case CMD_ATTENTION:
+      cpu_attention(r, c);
+      break;
+    case CMD_ATTENTION_BWD:
+      cpu_attention_bwd(r, c);
+      break;
+    case CMD_SCATTER:
+      cpu_scatter(r, c);
+      break;
+    case CMD_FILL:
+      fill_zero(r, &c->tensors[0]);
+      break;
+  }
+}
+
 static bool cpu_run(Device *d, int program, Fail *f) {
   (void)f;
   const ProgramCode *code = &d->p->programs[program];
@@ -270,30 +295,47 @@ static bool cpu_run(Device *d, int program, Fail *f) {
   if (d->poison) poison_start(d, code);
   int death = 0;
   for (int i = 0; i < code->ncmds; i++) {
-    const Cmd *c = &code->cmds[i];
-    switch (c->kind) {
-      case CMD_KERNEL:
-        d->kernels[c->kernel](d->args[program] + d->first[program][i]);
-        break;
-      case CMD_GEMM:
-        cpu_gemm(&r, c);
-        break;
-      case CMD_ATTENTION:
-        cpu_attention(&r, c);
-        break;
-      case CMD_ATTENTION_BWD:
-        cpu_attention_bwd(&r, c);
-        break;
-      case CMD_SCATTER:
-        cpu_scatter(&r, c);
-        break;
-      case CMD_FILL:
-        fill_zero(&r, &c->tensors[0]);
-        break;
-    }
+    run_command(d, &r, program, i);
     for (; d->poison && death < code->ndeaths && code->deaths[death].cmd == i; death++)
       memset(d->arena + code->deaths[death].offset, 0xff, (size_t)code->deaths[death].bytes);
   }
+  return true;
+}
+
+static bool cpu_time(Device *d, int program, double *start, Fail *f) {
+  (void)f;
+  CpuRun r = {.arena = d->arena, .scratch = d->scratch, .threads = d->threads};
+  int n = d->p->programs[program].ncmds;
+  omp_set_num_threads(d->threads);
+  double begin = clock_seconds();
+  for (int i = 0; i < n; i++) {
+    start[i] = clock_seconds() - begin;
+    run_command(d, &r, program, i);
+  }
+  start[n] = clock_seconds() - begin;
+  return true;
+}
+
+/* The best of a few copies by all threads between buffers that no cache holds. */
+static bool cpu_copy_rate(Device *d, double *rate, Fail *f) {
+  (void)f;
+  enum { BYTES = 128 << 20, TIMES = 6 };
+  char *from = malloc(BYTES), *to = malloc(BYTES);
+  *rate = 0;
+  for (int i = 0; from && to && i < TIMES; i++) {
+    if (i == 0) memset(from, 1, BYTES); /* pages that were never written are one page of zeros */
+    double begin = clock_seconds();
+#pragma omp parallel for num_threads(d->threads) schedule(static)
+    for (int part = 0; part < d->threads; part++) {
+      size_t first = (size_t)BYTES * (size_t)part / (size_t)d->threads;
+      size_t end = (size_t)BYTES * ((size_t)part + 1) / (size_t)d->threads;
+      memcpy(to + first, from + first, end - first);
+    }
+    double now = 2.0 * BYTES / (clock_seconds() - begin);
+    if (now > *rate) *rate = now;
+  }
+  free(from);
+  free(to);
   return true;
 }
 
@@ -339,5 +381,7 @@ const DeviceApi device_cpu = {
     .write = cpu_write,
     .host = cpu_host,
     .measured = cpu_measured,
+    .time = cpu_time,
+    .copy_rate = cpu_copy_rate,
     .close = cpu_close,
 };

@@ -38,6 +38,8 @@ enum {
   CU_LIMIT_HEAP = 2,
   CU_STREAM_NONBLOCKING = 1,
   CU_EVENT_NO_TIMING = 2,
+  CU_EVENT_TIMING = 0,
+  CU_EVENT_RECORD_EXTERNAL = 1, /* in a capture: a node of the graph */
   CU_CAPTURE_THREAD = 1,
   CU_MAP_BF16 = 9,
   CU_MAP_SWIZZLE_128 = 3,
@@ -65,6 +67,7 @@ enum {
   X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                   \
   X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr to, const void *from, size_t bytes, CUstream s)) \
   X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *to, CUdeviceptr from, size_t bytes, CUstream s)) \
+  X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)) \
   X(cuMemsetD8Async, "cuMemsetD8Async", (CUdeviceptr p, unsigned char v, size_t bytes, CUstream s)) \
   X(cuModuleLoadData, "cuModuleLoadData", (CUmodule *m, const void *image))                        \
   X(cuModuleUnload, "cuModuleUnload", (CUmodule m))                                                \
@@ -92,6 +95,7 @@ enum {
   X(cuEventCreate, "cuEventCreate", (CUevent *e, unsigned flags))                                  \
   X(cuEventDestroy, "cuEventDestroy_v2", (CUevent e))                                              \
   X(cuEventRecord, "cuEventRecord", (CUevent e, CUstream s))                                       \
+  X(cuEventRecordWithFlags, "cuEventRecordWithFlags", (CUevent e, CUstream s, unsigned flags))     \
   X(cuEventSynchronize, "cuEventSynchronize", (CUevent e))                                         \
   X(cuEventElapsedTime, "cuEventElapsedTime", (float *ms, CUevent a, CUevent b))                   \
   X(cuGetErrorName, "cuGetErrorName", (CUresult r, const char **text))                             \

@@ -28,6 +28,12 @@ typedef struct {
   CudaLaunch *launch;  /* the others: nlaunches of them */
 } CudaCmd;
 
+/* A program's graph with an event before each command and one at the end. */
+typedef struct {
+  CUgraphExec graph;
+  CUevent *event;
+} CudaTimed;
+
 struct Device {
   const Program *p;
   Arena *memory; /* of all below but the driver's objects */
@@ -45,6 +51,7 @@ struct Device {
   CUgraphExec *graphs;   /* per program; NULL = not captured yet */
   char *ring;            /* pinned staging for writes that the stream orders */
   int64_t ring_at;
+  CudaTimed *timed;      /* per program, made by cuda_time; NULL before */
   CUevent ring_events[2]; /* half of the ring was read */
   bool ring_used[2];
 };
@@ -61,5 +68,13 @@ void cuda_gemm_drop(CudaGemm *g);
 /* cuda_launch.c */
 bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *l, Fail *f);
 bool cuda_launch(Device *d, const Cmd *c, CudaLaunch *l, Fail *f);
+
+/* cuda_device.c: one command, in the stream */
+bool cuda_run_command(Device *d, int program, int k, Fail *f);
+
+/* cuda_time.c: DeviceApi.time and copy_rate */
+bool cuda_time(Device *d, int program, double *start, Fail *f);
+void cuda_time_drop(Device *d);
+bool cuda_copy_rate(Device *d, double *rate, Fail *f);
 
 #endif

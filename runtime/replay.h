@@ -32,6 +32,13 @@ typedef struct {
   /* Bytes the device really holds for us, measured, to be compared with the plan: the arena's pages
    * on the CPU. */
   int64_t (*measured)(Device *d);
+  /* Runs a program as `run` does, waits for it, and says when each command began: start[i] in
+   * seconds from the first, start[ncmds] the end. Fills no poison. Commands take a little longer
+   * than in `run`, and the first call takes memory beyond the plan. */
+  bool (*time)(Device *d, int program, double *start, Fail *f);
+  /* Bytes a second, read + written, of large copies within the device; 0 when there is no room to
+   * tell. */
+  bool (*copy_rate)(Device *d, double *rate, Fail *f);
   void (*close)(Device *d); /* NULL is fine */
 } DeviceApi;
 
