@@ -208,12 +208,12 @@ static Clusters list_clusters(Graph *g, const Groups *q, Arena *a, Arena *scratc
   return c;
 }
 
-Clusters fuse_graph(Graph *g, Arena *a) {
+static Clusters fuse(Graph *g, Arena *a, bool apart) {
   Arena *scratch = arena_new();
   pass_begin();
   Graph *legal = pass_done(PASS_LEGAL, fuse_legal(g, scratch), scratch);
   Layout l = graph_layout(legal, scratch);
-  Groups q = fuse_groups(legal, &l, scratch);
+  Groups q = fuse_groups(legal, &l, scratch, apart);
   *g = *graph_moved(once_per_group(legal, &q, scratch), a);
   l = graph_layout(g, scratch);
   fuse_var_order(g, &l, scratch, &q.after, &q.nafter);
@@ -227,4 +227,11 @@ Clusters fuse_graph(Graph *g, Arena *a) {
   pass_done(PASS_ORDER, g, scratch);
   arena_free(scratch);
   return c;
+}
+
+Clusters fuse_graph(Graph *g, Arena *a) {
+  return fuse(g, a, false);
+}
+Clusters fuse_graph_apart(Graph *g, Arena *a) {
+  return fuse(g, a, true);
 }

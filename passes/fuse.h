@@ -54,7 +54,8 @@ typedef struct {
   NodeId **after; /* per node: nodes that it must wait for besides its operands' (variables) */
   int *nafter;
 } Groups;
-Groups fuse_groups(const Graph *g, const Layout *l, Arena *a);
+/* apart: a forward value that backward keeps ends its group. */
+Groups fuse_groups(const Graph *g, const Layout *l, Arena *a, bool apart);
 /* The order of variable accesses: for an ASSIGN the readers of the value that it overwrites and the
  * ASSIGN before, for a VAR the ASSIGN whose value it reads. */
 void fuse_var_order(const Graph *g, const Layout *l, Arena *a, NodeId ***after, int **nafter);

@@ -39,6 +39,7 @@ typedef struct {
   NodeId *next; /* per node: next member */
   AxisMap *axes;
   bool *column; /* per node: a sum over all rows, or made of such sums in the second stage */
+  bool apart;   /* forward values that backward keeps end their groups */
   bool *tail;
   NodeId **after;
   int *nafter;
@@ -480,6 +481,18 @@ static bool waits_for_reader(const Fuse *f, NodeId id) {
   return true;
 }
 
+/* Forward node d makes a value that is kept for backward; reader n, of forward as well, takes it
+ * from storage, so that it can run again without d. Row statistics go with their row. */
+static bool ends_group(Fuse *f, NodeId d, const Node *n) {
+  const Node *x = node_at(f->g, d);
+  bool forward = x->phase == PH_FORWARD && n->phase == PH_FORWARD && !f->tail[d];
+  if (!f->apart || !forward || val(f->g, x->out)->shape.rank < f->group[root(f, d)].space.rank)
+    return false;
+  for (int i = f->uses.first[x->out]; i < f->uses.first[x->out + 1]; i++)
+    if (node_at(f->g, f->uses.user[i])->phase == PH_BACKWARD) return true;
+  return false;
+}
+
 static void join_operands(Fuse *f, NodeId id) {
   const Node *n = node_at(f->g, id);
   bool done[3] = {false};
@@ -495,7 +508,7 @@ static void join_operands(Fuse *f, NodeId id) {
     done[best] = true;
     NodeId d = val(f->g, n->in[best])->def;
     if (!f->group[d].loop && !f->group[root(f, d)].loop) continue;
-    if (!fuse_is_loop(f->l, node_at(f->g, d))) continue;
+    if (!fuse_is_loop(f->l, node_at(f->g, d)) || ends_group(f, d, n)) continue;
     int8_t mb[MAX_RANK];
     if (!operand_axes(f, id, best, mb)) continue;
     int8_t ma[MAX_RANK];
@@ -610,9 +623,10 @@ static Groups finish(Fuse *f) {
   return r;
 }
 
-Groups fuse_groups(const Graph *g, const Layout *l, Arena *a) {
-  Fuse f = {
-      .g = g, .l = l, .arena = a, .uses = graph_uses(g, a), .tail = graph_tail(g, a)};
+Groups fuse_groups(const Graph *g, const Layout *l, Arena *a, bool apart) {
+  Fuse f = {.g = g, .l = l, .arena = a, .apart = apart};
+  f.uses = graph_uses(g, a);
+  f.tail = graph_tail(g, a);
   f.group = arena_array(a, Nest, g->nodes.n + 1);
   f.next = arena_array(a, NodeId, g->nodes.n + 1);
   f.axes = arena_array(a, AxisMap, g->nodes.n + 1);

@@ -68,6 +68,10 @@ typedef struct {
  * gradients, chunks one after another, else as the graph stands, anti-dependencies of variables kept). Nodes that are pure
  * views in storage, leaves (VAR, INPUT) and JOIN belong to no cluster. Cost fields are filled by cost.c. */
 Clusters fuse_graph(Graph *g, Arena *a);
+/* The same, but a forward value that backward keeps ends its kernel: what follows reads it from storage. So a norm can be
+ * rebuilt from the residual stream alone, without the contraction in front of it: a little slower where nothing is
+ * rebuilt (GPT-2 124M 0.7 %, Llama-2-7B 0.2 %), faster where much is. The same bits. */
+Clusters fuse_graph_apart(Graph *g, Arena *a);
 
 /* ---- training graphs (joint.c) ---- */
 typedef struct {

@@ -142,6 +142,24 @@ static void norm_backward(void **state) {
   arena_free(a);
 }
 
+/* Apart: the norm reads the residual stream and its own weights, nothing that was made before it.
+ */
+static void norm_apart(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Job *job = tiny_job(a, "gpt2", 2, three);
+  Graph *g[2];
+  for (int i = 0; i < 2; i++)
+    g[i] = train_graphs(job, a, &(GraphChoice){.micro_batch = 2, .chunks = 1}).micro;
+  Clusters joined = fuse_graph(g[0], a), apart = fuse_graph_apart(g[1], a);
+  assert_null(fuse_verify(&apart, a));
+  assert_int_equal(find_cluster(&joined, "h.1.ln_2.layernorm")->nin, 5);
+  const Cluster *norm = find_cluster(&apart, "h.1.ln_2.layernorm");
+  assert_int_equal(norm->nin, 3);
+  assert_int_equal(apart.n - joined.n, 2 * 3); /* the last norm's input is not kept */
+  arena_free(a);
+}
+
 /* Loss and gradient of a chunk are one row kernel over its logits, and chunks follow one another.
  */
 static void loss_head(void **state) {
@@ -251,8 +269,8 @@ int main(void) {
       cmocka_unit_test(random_graphs), cmocka_unit_test(random_simplified),
       cmocka_unit_test(gpt2_block),    cmocka_unit_test(llama_block),
       cmocka_unit_test(norm_backward), cmocka_unit_test(loss_head),
-      cmocka_unit_test(accumulations), cmocka_unit_test(no_copies),
-      cmocka_unit_test(verifier),
+      cmocka_unit_test(norm_apart),    cmocka_unit_test(accumulations),
+      cmocka_unit_test(no_copies),     cmocka_unit_test(verifier),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void chunks_untied(void **state) {
 /* ---- exact passes ---- */
 
 /* Every graph of a job, fused and run cluster by cluster, gives the bits of the graph as it was. */
-static void check_fused(const char *model, int nset, const Override *set, int chunks) {
+static void check_fused(const char *model, int nset, const Override *set, int chunks, bool apart) {
   Arena *a = arena_new();
   Job *job = tiny_job(a, model, nset, set);
   TrainGraphs t = graphs_of(job, a, 2, chunks);
@@ -91,7 +91,7 @@ static void check_fused(const char *model, int nset, const Override *set, int ch
     if (!all[i]) continue;
     double **before = tiny_run(a, job, all[i], x, false, 0, 2, 2);
     ValueId logits = i == 3 ? all[i]->results.at[0] : -1;
-    Clusters c = fuse_graph(all[i], a);
+    Clusters c = apart ? fuse_graph_apart(all[i], a) : fuse_graph(all[i], a);
     const char *why = fuse_verify(&c, a);
     if (why) fail_msg("%s: %s", all[i]->name, why);
     Graph *g = in_cluster_order(&c, a);
@@ -110,19 +110,23 @@ static const Override f16[] = {{"precision.compute", "f16"}};
 
 static void fused_gpt2(void **state) {
   (void)state;
-  check_fused("gpt2", 1, f32, 1);
+  check_fused("gpt2", 1, f32, 1, false);
+  check_fused("gpt2", 1, f32, 1, true);
 }
 static void fused_gpt2_bf16(void **state) {
   (void)state;
-  check_fused("gpt2", 2, bf16_drop, 3);
+  check_fused("gpt2", 2, bf16_drop, 3, false);
+  check_fused("gpt2", 2, bf16_drop, 3, true);
 }
 static void fused_llama(void **state) {
   (void)state;
-  check_fused("llama", 1, f32, 2);
+  check_fused("llama", 1, f32, 2, false);
+  check_fused("llama", 1, f32, 2, true);
 }
 static void fused_llama_f16(void **state) {
   (void)state;
-  check_fused("llama", 1, f16, 1);
+  check_fused("llama", 1, f16, 1, false);
+  check_fused("llama", 1, f16, 1, true);
 }
 
 /* ---- variables ---- */
