@@ -65,7 +65,7 @@ static void fill_plot(Plot *p, const Explore *x) {
     memset(p->at[r], ' ', (size_t)p->columns);
     p->at[r][p->columns] = 0;
   }
-  if (x->mark > 0 && (double)x->mark < p->x1)
+  if ((double)x->mark >= p->x0 && (double)x->mark <= p->x1)
     for (int r = 0; r < PLOT_ROWS; r++) p->at[r][column_of(p, (double)x->mark)] = '|';
   for (int i = 0; i < x->settings.n; i++) {
     const ExploreSetting *s = &x->settings.at[i];

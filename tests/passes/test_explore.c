@@ -213,6 +213,15 @@ static void text_and_csv_hold_every_row(void **state) {
   arena_free(f.a);
 }
 
+static void a_mark_below_the_floor_is_said(void **state) {
+  (void)state;
+  Fixture f = explored("char.mt", "cpu", 0, 1 << 30, 1 << 20);
+  assert_null(f.best.plan);
+  assert_int_equal(with_kind(only(&f), ROW_MARK), -1);
+  assert_non_null(strstr(printed(&f, wide_text), "no plan fits 1 MiB"));
+  arena_free(f.a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(written_sizes_are_not_below),
                                      cmocka_unit_test(each_point_plans_again),
@@ -221,6 +230,7 @@ int main(void) {
                                      cmocka_unit_test(a_range_is_kept),
                                      cmocka_unit_test(too_little_has_a_floor),
                                      cmocka_unit_test(json_is_its_schema),
-                                     cmocka_unit_test(text_and_csv_hold_every_row)};
+                                     cmocka_unit_test(text_and_csv_hold_every_row),
+                                     cmocka_unit_test(a_mark_below_the_floor_is_said)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
