@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cuda_parts.h"
+#include "nvml.h"
 
 enum { RING_BYTES = 8 << 20, RING_HALF = RING_BYTES / 2, RING_ALIGN = 16 };
 
@@ -19,6 +20,7 @@ static bool arch_fits(const char *arch, int major, int minor) {
 
 static bool open_context(Device *d, Fail *f) {
   int n = 0;
+  d->taken_before = nvml_used_bytes(0);
   if (!cuda_load(f) || !cuda_ok(cu.cuDeviceGetCount(&n), f, "counting GPUs")) return false;
   if (n == 0) return fail_set(f, EXIT_DEVICE, "no GPU is visible to the NVIDIA driver");
   return cuda_ok(cu.cuDeviceGet(&d->ordinal, 0), f, "opening GPU 0") &&
@@ -230,11 +232,11 @@ static void *cuda_host(Device *d) {
   return NULL;
 }
 
-/* Everything that is taken on the GPU: on a GPU that is otherwise idle, what the process takes. */
+/* What is taken on the GPU now and was not before we came; where nobody tells what was, all that is taken. */
 static int64_t cuda_measured(Device *d) {
-  (void)d;
   size_t unused = 0, total = 0;
-  return cu.cuMemGetInfo(&unused, &total) == CU_SUCCESS ? (int64_t)(total - unused) : -1;
+  if (cu.cuMemGetInfo(&unused, &total) != CU_SUCCESS) return -1;
+  return (int64_t)(total - unused) - (d->taken_before > 0 ? d->taken_before : 0);
 }
 
 static void cuda_close(Device *d) {

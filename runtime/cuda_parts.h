@@ -5,13 +5,20 @@
 #include "cuda_api.h"
 #include "replay.h"
 
-/* A GEMM command made ready: descriptors and the algorithm that the fixed rule chose. */
+/* A product made ready: descriptors and the algorithm that the fixed rule chose. */
 typedef struct {
+  Gemm m;                              /* its sizes */
+  int64_t offset_a, offset_b, offset_c; /* elements from the command's tensors */
   LtMatmulDesc desc;
   LtMatrixLayout a, b, c;
   LtAlgo algo;
   size_t workspace; /* that the algorithm uses; <= the command's */
-  float alpha, beta;
+  float beta;
+} GemmPart;
+/* A GEMM command: one product, or two where a size is no multiple of a vector. */
+typedef struct {
+  int nparts;
+  GemmPart part[2];
 } CudaGemm;
 
 /* Kernel arguments live until the graph is captured; pointers of cuLaunchKernel. */
@@ -40,6 +47,7 @@ struct Device {
   DeviceOptions options;
   CUdevice ordinal;
   CUcontext context;
+  int64_t taken_before; /* bytes of the GPU in use when the device was opened; -1 unknown */
   CUstream stream;
   CUdeviceptr arena;
   int nmodules;
