@@ -63,7 +63,7 @@ def model():
         elif p.dim() == 2:
             std = 0.01 if n.startswith("wpe") else 0.02 / (2 * L) ** 0.5 if "_proj" in n else 0.02
             nn.init.normal_(p, std=std)
-    return m.cuda()
+    return m
 
 
 def hf_state(m):
@@ -80,7 +80,7 @@ def hf_state(m):
 
 
 def train_torch(tokens, steps, compiled):
-    m = model()
+    m = model().cuda()
     decay = [p for n, p in m.named_parameters() if p.dim() == 2]
     rest = [p for n, p in m.named_parameters() if p.dim() != 2]
     opt = torch.optim.AdamW([{"params": decay, "weight_decay": DECAY}, {"params": rest, "weight_decay": 0.0}], lr=LR,
@@ -125,7 +125,6 @@ def main():
     text = np.frombuffer(open(os.path.join(HERE, "../../models/data/tinyshakespeare.txt"), "rb").read(), dtype=np.uint8)
     text.astype(np.uint16).tofile(os.path.join(HERE, "parity_tokens.bin"))
     save_file(hf_state(model()), os.path.join(HERE, "parity_init.safetensors"))
-    tokens = torch.from_numpy(text.astype(np.int64)).cuda()
     flags = ["--steps", str(steps)]
     first, run = mtc(binary, "parity_a", *flags)
     second, run2 = mtc(binary, "parity_b", *flags)
@@ -137,6 +136,7 @@ def main():
     same = {"two runs": checkpoint(run) == checkpoint(run2), "resume": checkpoint(run) == checkpoint(run3),
             "recompute": losses_of(run4) == losses_of(run5)}
     ours = np.array([m["loss"] for m in first if "loss" in m][:steps])
+    tokens = torch.from_numpy(text.astype(np.int64)).cuda()  # from here on PyTorch takes memory of the GPU as well
     eager = train_torch(tokens, steps, False)
     compiled = train_torch(tokens, steps, True)
     a, b = np.abs(ours - eager)[50:], np.abs(compiled - eager)[50:]
