@@ -101,6 +101,9 @@ difference=$(($(sed -n 's/^  "peak_bytes": \([0-9]*\),$/\1/p' "$work/b") - $(sed
 check "the totals differ by what they differ" [ "$(sed -n '/"peak_bytes"/,/}/p' "$work/diff" | field difference /dev/stdin)" = $difference ]
 run same inspect --diff "$work/a" "$work/a"
 check "nothing differs from itself" [ "$(grep -cE '[+-][0-9.]+( %)?$|differs' "$work/same")" = 0 ]
+run compiled compile models/char.mt --target cpu --vram 16M -o "$work/a.mtx"
+run mixed inspect --diff "$work/a.mtx" "$work/b" --json
+check "a program and a plan differ by as much" [ "$(sed -n '/"peak_bytes"/,/}/p' "$work/mixed" | field difference /dev/stdin)" = $difference ]
 run one inspect --diff "$work/a"
 check "one file exits with 2" [ $code = 2 ]
 run not inspect --diff "$work/a" models/char.mt
