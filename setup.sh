@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 
 need_build=(gcc libc6-dev cmake ninja-build flex bison libopenblas-openmp-dev libjansson-dev libxxhash-dev
             libcmocka-dev)
-need_fuzz=(clang libclang-rt-14-dev)
+need_fuzz=(clang libclang-rt-14-dev libomp-dev)
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
