@@ -25,7 +25,8 @@ typedef struct {
   AttVariant variant;
   uint64_t key;
   const char *source;
-  int first, nentries; /* in names */
+  int first, nentries; /* in own_names */
+  const char **entries; /* what the source calls them */
   CudaImage image;
 } OwnSource;
 
@@ -110,6 +111,7 @@ static int own_source(CudaBuild *b, const OwnSource *s, int nentries, const char
   OwnSource n = *s;
   n.first = b->own_names.n;
   n.nentries = nentries;
+  n.entries = arena_copy(b->arena, entries, sizeof *entries * (size_t)nentries);
   for (int i = 0; i < nentries; i++)
     vec_push(b->arena, &b->own_names,
              (const char *)arena_printf(b->arena, "%s_%08x", entries[i], (unsigned)(s->key >> 32)));
@@ -118,9 +120,9 @@ static int own_source(CudaBuild *b, const OwnSource *s, int nentries, const char
 }
 
 /* The text of a source with its functions renamed: names are one space over all images. */
-static const char *own_text(const CudaBuild *b, const OwnSource *s, const char *const *entries) {
+static const char *own_text(const CudaBuild *b, const OwnSource *s) {
   Str t = {.arena = b->arena};
-  for (int i = 0; i < s->nentries; i++) str_addf(&t, "#define %s %s\n", entries[i], b->own_names.at[s->first + i]);
+  for (int i = 0; i < s->nentries; i++) str_addf(&t, "#define %s %s\n", s->entries[i], b->own_names.at[s->first + i]);
   str_add(&t, s->source);
   return t.text;
 }
@@ -129,8 +131,6 @@ static void launch_own(CudaBuild *b, Cmd *c, int launch, int own) {
   vec_push(b->arena, &b->pending, ((Pending){c, launch, own}));
 }
 
-static const char *const scatter_entries[] = {"scatter_sort", "scatter_sum"};
-
 static ScatterProblem scatter_problem(const Cmd *c) {
   const Tensor *ids = &c->tensors[0], *rows = &c->tensors[1], *out = &c->tensors[2];
   ScatterProblem p = {.n = 1, .rows = out->dim[0], .columns = 1, .row_dtype = rows->dtype, .out_dtype = out->dtype,
@@ -138,6 +138,7 @@ static ScatterProblem scatter_problem(const Cmd *c) {
   for (int k = 0; k < ids->rank; k++) p.n *= ids->dim[k];
   for (int k = 1; k < out->rank; k++) p.columns *= out->dim[k];
   p.row_stride = ids->rank ? rows->stride[ids->rank - 1] : p.columns;
+  for (p.align = 16; rows->offset % p.align || out->offset % p.align;) p.align /= 2;
   return p;
 }
 
@@ -149,12 +150,15 @@ bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
   if (p.n >= INT32_MAX / 8 || p.n == 0) return *why = "scatter_add of that many rows", false;
   OwnSource s = {.source = arena_printf(b->arena, "%s%s", cuda_prelude_text(b->arena), scatter_source(&p, b->arena))};
   s.key = hash_text(s.source);
-  int own = own_source(b, &s, COUNT_OF(scatter_entries), scatter_entries);
-  c->nlaunches = 2;
-  c->launches[0] = (Launch){.grid = {1, 1, 1}, .threads = SCATTER_SORT_THREADS};
-  c->launches[1] = (Launch){.grid = {(int)scatter_sum_blocks(&p), 1, 1}, .threads = SCATTER_SUM_THREADS};
-  launch_own(b, c, 0, own);
-  launch_own(b, c, 1, own);
+  ScatterLaunch l[SCATTER_LAUNCHES];
+  const char *entries[SCATTER_LAUNCHES];
+  c->nlaunches = scatter_launches(&p, b->arena, l);
+  for (int i = 0; i < c->nlaunches; i++) entries[i] = l[i].entry;
+  int own = own_source(b, &s, c->nlaunches, entries);
+  for (int i = 0; i < c->nlaunches; i++) {
+    c->launches[i] = (Launch){.grid = {(int)l[i].grid, 1, 1}, .threads = l[i].threads};
+    launch_own(b, c, i, own);
+  }
   return true;
 }
 
@@ -276,7 +280,7 @@ static bool compile_own(CudaBuild *b, Fail *f) {
     CudaImage *images = arena_array(b->arena, CudaImage, left);
     for (int i = 0; i < left; i++) {
       OwnSource *s = &b->own.at[todo[i]];
-      sources[i] = (CudaSource){own_text(b, s, s->attention ? &s->variant.entry : scatter_entries),
+      sources[i] = (CudaSource){own_text(b, s),
                                 s->attention ? "attention kernels" : "scatter kernels", b->target->sm, s->attention};
     }
     if (!nvrtc_compile(b->arena, left, sources, images, f)) return false;
@@ -359,7 +363,7 @@ bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
     OwnSource *s = &b->own.at[i];
     set_image(b, p, &s->image);
     str_addf(&text, "// ==== program %d ====\n%s", nsmall + i,
-             own_text(b, s, s->attention ? &s->variant.entry : scatter_entries));
+             own_text(b, s));
   }
   p->kernel_source = text.text;
   return true;

@@ -297,6 +297,67 @@ static void map_nest(Printer *p, CudaFunction *f) {
   pr_close(p);
 }
 
+/* ---- second stage of sums over rows ---- */
+static bool uses(const Printer *p, KReg r) {
+  const KPass *pass = &p->n->passes[0];
+  for (int i = 0; i < pass->nregs; i++)
+    if (pass->regs[i] == r) return true;
+  for (int i = 0; i < pass->nrow_regs; i++)
+    if (pass->row_regs[i] == r) return true;
+  return false;
+}
+
+/* q<reg> for every sum that the nest reads: range by range of the blocks, a warp each, then the ranges in order. */
+static void fold_sums(Printer *p, int groups, int lanes) {
+  int64_t blocks = pr_sum_ranges(p->k).blocks;
+  for (int r = 0; r < p->k->ninstrs; r++) {
+    const KInstr *d = pr_instr(p, r);
+    if (d->kind != KI_SUM || !uses(p, r)) continue;
+    const char *type = pr_fold_type(p, r);
+    Str c = {.arena = p->out.arena};
+    c_index(&c, &d->column, p->n);
+    if (groups > 1) pr_line(p, "__shared__ %s f%d[%d][%d];", type, r, groups, lanes);
+    pr_line(p, "%s = mt_fold_range(w%d, %s, %lld, %lld, group, %d);",
+            groups > 1 ? pr_text(p, "f%d[group][lane]", r) : pr_text(p, "%s s%d", type, r), r, c.text, (long long)blocks,
+            (long long)d->columns, groups);
+  }
+  if (groups > 1) pr_line(p, "__syncthreads();");
+  pr_line(p, "if (!inside || group) return;");
+  for (int r = 0; r < p->k->ninstrs; r++) {
+    if (pr_instr(p, r)->kind != KI_SUM || !uses(p, r)) continue;
+    const char *type = pr_fold_type(p, r);
+    if (groups > 1) {
+      pr_line(p, "%s s%d = 0;", type, r);
+      pr_line(p, "for (int g = 0; g < %d; g++) s%d += f%d[g][lane];", groups, r, r);
+    }
+    pr_line(p, "const MtFolded<%s> q%d = {s%d};", type, r, r);
+  }
+}
+
+/* An element a thread; its sums are folded by all warps of the block when there are many blocks of partials. */
+static void late_nest(Printer *p, CudaFunction *f) {
+  enum { MANY = 32, WARP = 32 };
+  const KNest *n = p->n;
+  const KPass *pass = &n->passes[0];
+  int groups = pr_sum_ranges(p->k).blocks >= MANY ? MAP_THREADS / WARP : 1, lanes = MAP_THREADS / groups;
+  int64_t elements = n->rows * n->cols;
+  f->threads = MAP_THREADS;
+  f->grid = ceil_div(elements, lanes);
+  pr_line(p, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", lanes, lanes);
+  pr_line(p, "const int64_t t0 = (int64_t)blockIdx.x * %d + lane;", lanes);
+  pr_line(p, "const bool inside = t0 < %lld;", (long long)elements);
+  pr_line(p, "const int64_t t = inside ? t0 : 0;");
+  pr_split(p, elements < INT32_MAX ? "(unsigned)t" : "t", 0, n->nrows + n->ncols, 1);
+  fold_sums(p, groups, lanes);
+  for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
+  for (int i = 0; i < pass->nrow_regs; i++) pr_define(p, pass->row_regs[i]);
+  pr_declare_stores(p, pass);
+  pr_open(p, "for (int j = 0; j < 1; j++) {");
+  pr_element(p, pass, false);
+  pr_store_scalars(p, pass);
+  pr_close(p);
+}
+
 /* ---- the functions ---- */
 /* The main nest makes the partial sums; the others read them. */
 static void print_params(Printer *p) {
@@ -315,9 +376,6 @@ static void print_params(Printer *p) {
     const char *type = pr_fold_type(p, r);
     pr_line(p, "%s *const w%d = (%s *)w + %lld; /* [%lld, %lld] */", type, r, type, (long long)slot,
             (long long)b.blocks, (long long)k->instrs[r].columns);
-    if (p->n->late || p->n->side)
-      pr_line(p, "const MtSums<%s> q%d = {w%d, %lld, %lld};", type, r, r, (long long)b.blocks,
-              (long long)k->instrs[r].columns);
     slot += b.blocks * k->instrs[r].columns;
   }
 }
@@ -342,6 +400,8 @@ int kernel_print_cuda(const Kernel *k, int sm, Arena *a, CudaFunction *out, int 
     print_params(&p);
     if (k->flat_sums && !p.n->late && !p.n->side && pr_count_sums(p.n))
       pr_flat_nest(&p, &out[i]);
+    else if (p.n->late)
+      late_nest(&p, &out[i]);
     else if (p.n->map)
       map_nest(&p, &out[i]);
     else

@@ -29,6 +29,7 @@ typedef struct {
   bool exact;          /* every thread has just `items` granules */
   bool whole;          /* no granule crosses the end of a row */
   int64_t slices;      /* blocks that share the columns of a row */
+  bool ahead;          /* vectors of a thread's next row are loaded while it works on one */
   bool *held;          /* registers and vectors that an earlier pass left */
   uint8_t *cache;      /* Cache of each load */
 } Printer;

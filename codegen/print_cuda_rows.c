@@ -15,7 +15,8 @@ enum {
   UNROLLED = 8,        /* granules of a thread that are in registers together */
   IN_FLIGHT = 4,       /* of longer rows */
   KEEP_REGISTERS = 64, /* of loads that stay for the length of a row, of the 128 that a thread has */
-  SUM_REGISTERS = 40   /* the same, partial sums included, when two blocks share an SM */
+  SUM_REGISTERS = 44,  /* the same, partial sums included, when two blocks share an SM */
+  ROWS_AHEAD = 4       /* rows whose loads go together in sums of columns alone, at most */
 };
 
 typedef struct {
@@ -92,8 +93,30 @@ static const char *vector_slot(Printer *p, KReg r) {
   }
 }
 
+/* Loads of the first pass that step with the rows and need nothing of the row but its indices. */
+static bool loads_ahead(const Printer *p, KReg r) {
+  const KPass *pass = &p->n->passes[0];
+  bool first = false;
+  for (int i = 0; i < pass->nregs; i++) first |= pass->regs[i] == r;
+  return p->ahead && first && pr_vector_load(p, r) && !pr_instr(p, r)->nin &&
+         (kindex_mask(&pr_instr(p, r)->at) & ((1u << p->k->outer) - 1));
+}
+
+/* n<reg> = the vectors of row `row`, when there is one. */
+static void load_ahead(Printer *p, const char *row, const char *from, const char *to) {
+  pr_open(p, "if (%s < r1) {", row);
+  pr_split(p, p->n->rows < INT32_MAX ? pr_text(p, "(unsigned)(%s)", row) : pr_text(p, "(%s)", row), 0, p->n->nrows, 1);
+  pr_line(p, "const int it0 = 0;");
+  granules_open(p, from, to);
+  column_indices(p, "c");
+  for (int r = 0; r < p->k->ninstrs; r++)
+    if (loads_ahead(p, r)) pr_line(p, "n%d[it] = %s;", r, pr_vector_value(p, r));
+  granules_close(p);
+  pr_close(p);
+}
+
 static void load_stage(Printer *p, const KPass *pass, const char *from, const char *to) {
-  int loads = 0;
+  int loads = 0, ahead = 0;
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
     if (!pr_vector_load(p, r) || p->held[r]) continue;
@@ -104,10 +127,14 @@ static void load_stage(Printer *p, const KPass *pass, const char *from, const ch
   if (!loads) return;
   granules_open(p, from, to);
   column_indices(p, "c");
-  for (int i = 0; i < pass->nregs; i++)
-    if (pr_vector_load(p, pass->regs[i]) && !p->held[pass->regs[i]])
-      pr_line(p, "%s = %s;", vector_slot(p, pass->regs[i]), pr_vector_value(p, pass->regs[i]));
+  for (int i = 0; i < pass->nregs; i++) {
+    KReg r = pass->regs[i];
+    if (!pr_vector_load(p, r) || p->held[r]) continue;
+    ahead += loads_ahead(p, r);
+    pr_line(p, "%s = %s;", vector_slot(p, r), loads_ahead(p, r) ? pr_text(p, "n%d[it]", (int)r) : pr_vector_value(p, r));
+  }
   granules_close(p);
+  if (ahead) load_ahead(p, pr_text(p, "r + %d", p->groups), from, to);
 }
 
 static void use_stage(Printer *p, const KPass *pass, const char *from, const char *to) {
@@ -223,11 +250,12 @@ static void choose_caches(Printer *p, CudaFunction *f) {
   if (used > 0 && 2 * (used + 1024) <= p->shared_most + 1024) f->resident = 2;
 }
 
-/* Registers that one granule of a thread takes for as long as its row: partial sums and vectors in flight. */
+/* Registers that one granule of a thread takes for as long as its row: partial sums, its vectors and those of the next. */
 static int granule_registers(const Printer *p, int nsums) {
   int bytes = nsums * GRANULE * 4;
   for (int r = 0; r < p->k->ninstrs; r++)
-    if (pr_vector_load(p, r)) bytes += GRANULE * dtype_bytes(p->k->params[pr_instr(p, r)->param].dtype);
+    if (pr_vector_load(p, r))
+      bytes += (loads_ahead(p, r) ? 2 : 1) * GRANULE * dtype_bytes(p->k->params[pr_instr(p, r)->param].dtype);
   return bytes / 4;
 }
 
@@ -353,6 +381,13 @@ static bool columns_are_flat(const Printer *p) {
 }
 
 /* ---- nests ---- */
+/* Rows that the compiler may load together: where no store stands between them. */
+static int rows_together(const Printer *p) {
+  if (p->n->npasses != 1 || p->n->passes[0].nstores || p->n->nrow_stores || p->items > UNROLLED) return 1;
+  int each = granule_registers(p, 0) * (int)p->items, rows = each ? KEEP_REGISTERS / 2 / each : 1;
+  return rows < 1 ? 1 : rows > ROWS_AHEAD ? ROWS_AHEAD : rows;
+}
+
 static void sum_rows(Printer *p, CudaFunction *f, const char *cols) {
   const KNest *n = p->n;
   KRanges b = pr_sum_ranges(p->k);
@@ -372,7 +407,16 @@ static void sum_rows(Printer *p, CudaFunction *f, const char *cols) {
   const char *size = pr_text(p, "%lld", (long long)b.size), *rows = pr_text(p, "%lld", (long long)n->rows);
   pr_line(p, "const %s r1 = (%s)(block + 1) * %s < %s ? (%s)(block + 1) * %s : %s;", p->index, p->index, size, rows,
           p->index, size, rows);
-  pr_open(p, "for (%s r = (%s)block * %s + group; r < r1; r += %d) {", p->index, p->index, size, p->groups);
+  const char *first = pr_text(p, "(%s)block * %s + group", p->index, size);
+  if (p->ahead) {
+    for (int r = 0; r < p->k->ninstrs; r++)
+      if (loads_ahead(p, r))
+        pr_line(p, "%s n%d[%lld];", pr_vector_type(p, pr_instr(p, r)->param), r, (long long)p->items);
+    load_ahead(p, first, from, to);
+  } else {
+    pr_line(p, "#pragma unroll %d", rows_together(p));
+  }
+  pr_open(p, "for (%s r = %s; r < r1; r += %d) {", p->index, first, p->groups);
   pr_split(p, n->rows < INT32_MAX ? "(unsigned)r" : "r", 0, n->nrows, 1);
   row_body(p, from, to);
   for (int i = 0; i < n->nrow_sums; i++)
@@ -385,7 +429,9 @@ void pr_row_nest(Printer *p, CudaFunction *f) {
   const KNest *n = p->n;
   int nsums = pr_count_sums(n);
   bool sums = nsums + n->nrow_sums > 0 && !n->late && !n->side;
+  p->ahead = sums && nsums && (n->npasses > 1 || n->passes[0].nstores || n->passes[0].nreduces);
   row_shape(p, n->cols, nsums);
+  p->ahead &= p->items <= UNROLLED;
   if (sums && !columns_are_flat(p)) {
     p->why = "a sum over rows whose columns are permuted";
     return;

@@ -15,16 +15,33 @@ static void define_access(Str *s, const char *name, DType t, void (*fill)(Str *,
   str_add(s, "\n");
 }
 
-const char *scatter_source(const ScatterProblem *p, Arena *a) {
-  Str s = {.arena = a};
+enum { MOST_BITS = 9, SORT_PART = 1024, SUM_PLACES = 32 };
+
+static int scatter_passes(const ScatterProblem *p) {
   int bits = 1;
   while (bits < 31 && (int64_t)1 << bits < p->rows) bits++;
+  return (int)ceil_div(bits, MOST_BITS);
+}
+
+/* Columns that a thread takes at once. */
+static int width(const ScatterProblem *p) {
+  int vec = 8;
+  while (vec > 1 && (p->columns % vec || p->row_stride % vec || p->align < (vec * dtype_bytes(p->row_dtype) < 16 ? vec * dtype_bytes(p->row_dtype) : 16))) vec /= 2;
+  return vec;
+}
+
+const char *scatter_source(const ScatterProblem *p, Arena *a) {
+  Str s = {.arena = a};
+  int passes = scatter_passes(p), bits = 1;
+  while ((int64_t)1 << (bits * passes) < p->rows) bits++;
   define(&s, "N", p->n);
   define(&s, "V", p->rows);
   define(&s, "D", p->columns);
   define(&s, "ROW_STRIDE", p->row_stride);
   define(&s, "ACCUMULATE", p->accumulate);
-  define(&s, "PASSES", (bits + 7) / 8 * 2); /* even: the last pass ends in the first buffers */
+  define(&s, "PASSES", passes);
+  define(&s, "BITS", bits);
+  define(&s, "VEC", width(p));
   str_addf(&s, "#define ROW_T %s\n#define OUT_T %s\n", c_memory_type(p->row_dtype), c_memory_type(p->out_dtype));
   define_access(&s, "LOAD_ROW", p->row_dtype, c_loaded);
   define_access(&s, "LOAD_OUT", p->out_dtype, c_loaded);
@@ -33,6 +50,16 @@ const char *scatter_source(const ScatterProblem *p, Arena *a) {
   return s.text;
 }
 
-int64_t scatter_sum_blocks(const ScatterProblem *p) { return p->n + (p->accumulate ? 0 : p->rows); }
+int scatter_launches(const ScatterProblem *p, Arena *a, ScatterLaunch out[SCATTER_LAUNCHES]) {
+  int passes = scatter_passes(p), n = 0;
+  int64_t parts = ceil_div(p->n, SORT_PART);
+  ensure(2 * passes < SCATTER_LAUNCHES, "scatter_add into %lld rows", (long long)p->rows);
+  for (int i = 0; i < passes; i++) {
+    out[n++] = (ScatterLaunch){arena_printf(a, "scatter_count_%d", i), parts, 256};
+    out[n++] = (ScatterLaunch){arena_printf(a, "scatter_move_%d", i), parts, 256};
+  }
+  out[n++] = (ScatterLaunch){"scatter_sum", ceil_div(p->n, SUM_PLACES) + (p->accumulate ? 0 : p->rows), 512};
+  return n;
+}
 
-int64_t scatter_workspace(int64_t n) { return (5 * n + 2) * 4; }
+int64_t scatter_workspace(int64_t n) { return (4 * n + (ceil_div(n, SORT_PART) << MOST_BITS)) * 4; }

@@ -48,7 +48,7 @@ typedef struct {
   int rows, cols, store_rows;    /* wgmma: boxes of the tensor maps, 0 otherwise */
   int64_t table_offset;          /* wgmma: its schedule, in bytes from the image's global mt_schedules */
 } Launch;
-enum { MAX_LAUNCHES = 4 };
+enum { MAX_LAUNCHES = 8 };
 
 typedef struct {
   CmdKind kind;

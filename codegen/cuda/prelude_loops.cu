@@ -114,14 +114,16 @@ template <int N, int G, class T> MT_FN int32_t mt_row_argmax(T x, int32_t at) {
   return at;
 }
 
-// Partial sums [blocks, columns]: reading a column adds its blocks in order.
-template <class T> struct MtSums {
-  const T *at;
-  int blocks, columns;
-  __device__ __forceinline__ T operator[](int64_t c) const {
-    T sum = 0;
-    #pragma unroll 8
-    for (int b = 0; b < blocks; b++) sum += at[(int64_t)b * columns + c];
-    return sum;
-  }
+// Partial sums [blocks, columns] of column c: range `group` of `groups` consecutive ranges of blocks, in order.
+template <class T> MT_FN T mt_fold_range(const T *at, int64_t c, int blocks, int64_t columns, int group, int groups) {
+  const int size = (blocks + groups - 1) / groups, to = (group + 1) * size < blocks ? (group + 1) * size : blocks;
+  T sum = 0;
+  #pragma unroll 8
+  for (int b = group * size; b < to; b++) sum += at[b * columns + c];
+  return sum;
+}
+// The sum that a thread's element needs, under any column.
+template <class T> struct MtFolded {
+  T sum;
+  __device__ __forceinline__ T operator[](int64_t) const { return sum; }
 };

@@ -21,19 +21,19 @@ typedef struct {
   int results;
 } KernelGraph;
 
-static ValueId kg_input(KernelGraph *k, DType t, Shape s, double lo, double hi) {
+static inline ValueId kg_input(KernelGraph *k, DType t, Shape s, double lo, double hi) {
   const char *name = intern_printf("x%d", k->inputs.n);
   ValueId v = g_input(k->g, name, t, s);
   vec_push(k->a, &k->inputs, ((GraphInput){name, v, lo, hi}));
   return v;
 }
-static ValueId kg_wide(KernelGraph *k) { return kg_input(k, k->t, SHAPE(k->rows, k->cols), -2, 2); }
-static ValueId kg_f32(KernelGraph *k, ValueId v) { return g_cast(k->g, v, DT_F32); }
-static void kg_out(KernelGraph *k, ValueId v) { graph_result(k->g, intern_printf("y%d", k->results++), v); }
-static ValueId kg_narrow(KernelGraph *k, ValueId v) { return g_cast(k->g, v, k->t); }
+static inline ValueId kg_wide(KernelGraph *k) { return kg_input(k, k->t, SHAPE(k->rows, k->cols), -2, 2); }
+static inline ValueId kg_f32(KernelGraph *k, ValueId v) { return g_cast(k->g, v, DT_F32); }
+static inline void kg_out(KernelGraph *k, ValueId v) { graph_result(k->g, intern_printf("y%d", k->results++), v); }
+static inline ValueId kg_narrow(KernelGraph *k, ValueId v) { return g_cast(k->g, v, k->t); }
 
 /* Results: y in the activations' type and the gradients of wrt, with dy as an input. */
-static void kg_both_ways(KernelGraph *k, ValueId y, int n, const ValueId *wrt) {
+static inline void kg_both_ways(KernelGraph *k, ValueId y, int n, const ValueId *wrt) {
   y = kg_narrow(k, y);
   kg_out(k, y);
   k->g->here.phase = PH_BACKWARD;
@@ -42,40 +42,40 @@ static void kg_both_ways(KernelGraph *k, ValueId y, int n, const ValueId *wrt) {
   for (int i = 0; i < n; i++) kg_out(k, grad[i]);
 }
 
-static void kg_layernorm(KernelGraph *k) {
+static inline void kg_layernorm(KernelGraph *k) {
   ValueId x = kg_wide(k), w = kg_input(k, k->t, SHAPE(k->cols), .5, 1.5), b = kg_input(k, k->t, SHAPE(k->cols), -1, 1);
   ValueId y = c_layernorm(k->g, kg_f32(k, x), kg_f32(k, w), kg_f32(k, b), 1e-5);
   kg_both_ways(k, y, 3, (ValueId[]){x, w, b});
 }
-static void kg_residual_norm(KernelGraph *k) { /* the residual stream is an output too */
+static inline void kg_residual_norm(KernelGraph *k) { /* the residual stream is an output too */
   ValueId x = kg_wide(k), r = kg_wide(k), w = kg_input(k, DT_F32, SHAPE(k->cols), .5, 1.5);
   ValueId s = g_binary(k->g, OP_ADD, x, r);
   kg_out(k, s);
   kg_both_ways(k, c_rmsnorm(k->g, kg_f32(k, s), w, 1e-5), 2, (ValueId[]){x, w});
 }
-static void kg_rmsnorm(KernelGraph *k) {
+static inline void kg_rmsnorm(KernelGraph *k) {
   ValueId x = kg_wide(k), w = kg_input(k, k->t, SHAPE(k->cols), .5, 1.5);
   kg_both_ways(k, c_rmsnorm(k->g, kg_f32(k, x), kg_f32(k, w), 1e-5), 2, (ValueId[]){x, w});
 }
-static void kg_softmax(KernelGraph *k) {
+static inline void kg_softmax(KernelGraph *k) {
   ValueId x = kg_wide(k);
   kg_both_ways(k, c_softmax(k->g, kg_f32(k, x), 1), 1, &x);
 }
-static void kg_gelu_tanh(KernelGraph *k) {
+static inline void kg_gelu_tanh(KernelGraph *k) {
   ValueId x = kg_wide(k), b = kg_input(k, k->t, SHAPE(k->cols), -1, 1);
   ValueId y = c_gelu(k->g, kg_f32(k, g_bin(k->g, OP_ADD, x, b)), true);
   kg_both_ways(k, y, 2, (ValueId[]){x, b});
 }
-static void kg_gelu_erf(KernelGraph *k) {
+static inline void kg_gelu_erf(KernelGraph *k) {
   ValueId x = kg_wide(k);
   kg_both_ways(k, c_gelu(k->g, kg_f32(k, x), false), 1, &x);
 }
-static void kg_swiglu(KernelGraph *k) {
+static inline void kg_swiglu(KernelGraph *k) {
   ValueId gate = kg_wide(k), up = kg_wide(k);
   ValueId y = g_binary(k->g, OP_MUL, c_silu(k->g, kg_f32(k, gate)), kg_f32(k, up));
   kg_both_ways(k, y, 2, (ValueId[]){gate, up});
 }
-static void kg_cross_entropy(KernelGraph *k) { /* in place of the logits: their gradient */
+static inline void kg_cross_entropy(KernelGraph *k) { /* in place of the logits: their gradient */
   ValueId x = kg_input(k, k->t, SHAPE(k->rows, k->cols), -8, 8);
   ValueId t = kg_input(k, DT_I32, SHAPE(k->rows), -1, (double)k->cols);
   ValueId loss = c_cross_entropy(k->g, kg_f32(k, x), t, -1, 0), grad;
@@ -84,18 +84,18 @@ static void kg_cross_entropy(KernelGraph *k) { /* in place of the logits: their 
   graph_gradients(k->g, loss, g_like(k->g, loss, 1), 1, &x, &grad);
   kg_out(k, grad);
 }
-static void kg_dropout(KernelGraph *k) {
+static inline void kg_dropout(KernelGraph *k) {
   ValueId x = kg_wide(k), r = kg_wide(k);
   ValueId y = g_binary(k->g, OP_ADD, r, kg_narrow(k, c_dropout(k->g, kg_f32(k, x), 0.1, true)));
   kg_both_ways(k, y, 2, (ValueId[]){x, r});
 }
-static void kg_rope(KernelGraph *k) {
+static inline void kg_rope(KernelGraph *k) {
   int64_t dh = 64, h = k->cols / dh;
   Shape s = SHAPE(1, k->rows, h, dh);
   ValueId x = kg_input(k, k->t, s, -2, 2);
   kg_both_ways(k, c_rope(k->g, kg_f32(k, x), 10000), 1, &x);
 }
-static void kg_adamw(KernelGraph *k) {
+static inline void kg_adamw(KernelGraph *k) {
   Graph *g = k->g;
   Shape s = SHAPE(k->rows, k->cols);
   ValueId p = kg_input(k, DT_F32, s, -1, 1), d = kg_input(k, DT_F32, s, -1, 1), m = kg_input(k, DT_F32, s, -1, 1),
@@ -119,33 +119,33 @@ static void kg_adamw(KernelGraph *k) {
   kg_out(k, kg_narrow(k, p2));
   kg_out(k, g_like(g, d, 0)); /* the accumulator is cleared */
 }
-static void kg_column_sum(KernelGraph *k) {
+static inline void kg_column_sum(KernelGraph *k) {
   ValueId x = kg_wide(k);
   kg_out(k, g_reduce(k->g, OP_SUM, kg_f32(k, x), 1, (int64_t[]){0}));
 }
-static void kg_norm(KernelGraph *k) {
+static inline void kg_norm(KernelGraph *k) {
   ValueId x = kg_f32(k, kg_wide(k));
   kg_out(k, g_reduce(k->g, OP_SUM, g_binary(k->g, OP_MUL, x, x), 2, (int64_t[]){0, 1}));
 }
-static void kg_embedding(KernelGraph *k) {
+static inline void kg_embedding(KernelGraph *k) {
   int64_t v = 97;
   ValueId table = kg_input(k, k->t, SHAPE(v, k->cols), -1, 1), pos = kg_input(k, k->t, SHAPE(k->rows, k->cols), -1, 1);
   ValueId ids = kg_input(k, DT_I32, SHAPE(k->rows), 0, (double)v);
   kg_out(k, g_binary(k->g, OP_ADD, g_gather(k->g, table, ids), pos));
 }
-static void kg_copies(KernelGraph *k) { /* what strides cannot say */
+static inline void kg_copies(KernelGraph *k) { /* what strides cannot say */
   ValueId x = kg_wide(k), y = kg_wide(k);
   kg_out(k, g_reshape(k->g, g_transpose(k->g, x, (int64_t[]){1, 0}), SHAPE(k->rows * k->cols)));
   ValueId half = g_slice(k->g, y, 1, 0, k->cols / 2), rest = g_slice(k->g, y, 1, k->cols / 2, k->cols);
   kg_out(k, g_concat(k->g, 2, (ValueId[]){g_unary(k->g, OP_NEG, rest), half}, 1));
   kg_out(k, g_pad(k->g, half, (int64_t[]){1, 3}, (int64_t[]){0, 5}));
 }
-static void kg_extremes(KernelGraph *k) {
+static inline void kg_extremes(KernelGraph *k) {
   ValueId x = kg_f32(k, kg_wide(k));
   kg_out(k, g_reduce(k->g, OP_AMAX, x, 1, (int64_t[]){1}));
   kg_out(k, g_reduce(k->g, OP_ARGMAX, x, 1, (int64_t[]){1}));
 }
-static void kg_copy(KernelGraph *k) { kg_out(k, g_unary(k->g, OP_NEG, kg_wide(k))); }
+static inline void kg_copy(KernelGraph *k) { kg_out(k, g_unary(k->g, OP_NEG, kg_wide(k))); }
 
 static const struct KernelGraphRow {
   const char *name;
@@ -171,7 +171,7 @@ static const struct KernelGraphRow {
     {"copy", kg_copy, true},
 };
 
-static KernelGraph kernel_graph(Arena *a, int row, int64_t rows, int64_t cols, DType t) {
+static inline KernelGraph kernel_graph(Arena *a, int row, int64_t rows, int64_t cols, DType t) {
   KernelGraph k = {.a = a, .rows = rows, .cols = cols, .t = t};
   k.g = graph_new(a, kernel_graph_rows[row].name, vars_new(a));
   k.g->here.path = kernel_graph_rows[row].name;

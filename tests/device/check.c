@@ -170,20 +170,29 @@ typedef struct {
   Tensor a, b, out;
 } GemmCase;
 
+/* Long rows are padded, as the planner does it. */
+static int64_t line(int64_t n) { return n > 512 ? round_up(n, 64) : n; }
+
+static Tensor matrix(DeviceCase *c, DType t, int64_t batch, int64_t rows, int64_t cols, int64_t ld) {
+  Tensor x = case_tensor(c, t, SHAPE(batch, rows, ld));
+  x.dim[2] = cols;
+  return x;
+}
+
 static GemmCase *gemm_case(Bench *b, Gemm m, DType in, DType out) {
   GemmCase *x = arena_new_of(b->a, GemmCase);
   x->index = b->n;
-  m.lda = m.trans_a ? m.m : m.k;
-  m.ldb = m.trans_b ? m.k : m.n;
-  m.ldc = m.n;
-  m.step_a = m.m * m.k, m.step_b = m.k * m.n, m.step_c = m.m * m.n;
+  m.lda = line(m.trans_a ? m.m : m.k);
+  m.ldb = line(m.trans_b ? m.k : m.n);
+  m.ldc = line(m.n);
+  m.step_a = (m.trans_a ? m.k : m.m) * m.lda, m.step_b = (m.trans_b ? m.n : m.k) * m.ldb, m.step_c = m.m * m.ldc;
   x->m = m;
   x->c = case_new(b, arena_printf(b->a, "%lldx %lldx%lldx%lld %s%s %s>%s%s%s", (long long)m.batch, (long long)m.m,
                                   (long long)m.n, (long long)m.k, m.trans_a ? "T" : "N", m.trans_b ? "T" : "N",
                                   dtype_name(in), dtype_name(out), m.accumulate ? " +=" : "", m.tf32 ? " tf32" : ""));
-  x->a = case_tensor(x->c, in, SHAPE(m.batch, m.trans_a ? m.k : m.m, m.trans_a ? m.m : m.k));
-  x->b = case_tensor(x->c, in, SHAPE(m.batch, m.trans_b ? m.n : m.k, m.trans_b ? m.k : m.n));
-  x->out = case_tensor(x->c, out, SHAPE(m.batch, m.m, m.n));
+  x->a = matrix(x->c, in, m.batch, m.trans_a ? m.k : m.m, m.trans_a ? m.m : m.k, m.lda);
+  x->b = matrix(x->c, in, m.batch, m.trans_b ? m.n : m.k, m.trans_b ? m.k : m.n, m.ldb);
+  x->out = matrix(x->c, out, m.batch, m.m, m.n, m.ldc);
   Cmd *cmd = case_cmd(b, x->c, CMD_GEMM, 3, (Tensor[]){x->a, x->b, x->out});
   cmd->gemm = m;
   cmd_workspace(x->c, cmd, b->target->workspace_bytes);
@@ -203,7 +212,7 @@ static void check_gemm(Bench *b, GemmCase *x) {
   for (int64_t i = 0; i < m->batch * m->m; i++)
     for (int64_t j = 0; j < m->n; j++) {
       int64_t n = i / m->m, r = i % m->m;
-      const double *pa = va + n * m->step_a, *pb = vb + n * m->step_b;
+      const double *pa = va + n * m->m * m->k, *pb = vb + n * m->k * m->n;
       double sum = m->accumulate ? want[i * m->n + j] : 0;
       for (int64_t k = 0; k < m->k; k++)
         sum += pa[m->trans_a ? k * m->m + r : r * m->k + k] * pb[m->trans_b ? j * m->k + k : k * m->n + j];
@@ -311,11 +320,19 @@ static void add_checks(Bench *b, Checks *k, bool small) {
   }
   if (!small) {
     k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 33, .n = 57, .k = 45}, DT_BF16, DT_BF16);
+    for (int i = 0; i < 4; i++) { /* a vocabulary */
+      k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 100, .n = 1001, .k = 520, .trans_b = i & 1, .trans_a = i & 2}, DT_BF16, DT_BF16);
+      k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 104, .n = 520, .k = 1001, .trans_b = i & 1, .trans_a = i & 2}, DT_BF16, DT_BF16);
+    }
     k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
     k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16, DT_F32);
   }
   k->scatter[k->nscatter++] = scatter_case(b, 1000, 97, 768, DT_BF16, DT_F32, true);
   k->scatter[k->nscatter++] = scatter_case(b, 513, 50257, 64, DT_F32, DT_F32, false);
+  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 20000, 50257, 768, DT_BF16, DT_F32, true);
+  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 5000, 30, 33, DT_BF16, DT_F32, true);
+  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 700, 50, 4104, DT_BF16, DT_BF16, true);
+  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 3000, 300000, 24, DT_BF16, DT_BF16, true);
   if (!small) k->scatter[k->nscatter++] = scatter_case(b, 3000, 300, 200, DT_BF16, DT_BF16, false);
 }
 
@@ -328,42 +345,6 @@ static void run_checks(Bench *b, Checks *k) {
 
 /* ---- measurements ---- */
 typedef CUresult CopyCall(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s);
-
-/* Fills the arena with one random block over and over: floats of any width in about -2 .. 2. */
-static void fill_random(Bench *b, int64_t bytes) {
-  enum { BLOCK = 4 << 20 };
-  uint16_t *x = malloc(BLOCK);
-  for (int i = 0; i < BLOCK / 2; i++) x[i] = f32_to_bf16((float)draw(-2, 2));
-  for (int64_t at = 0; at < bytes; at += BLOCK) {
-    int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
-    need(b, device_cuda.write(b->device, at, x, n, &b->fail));
-  }
-  free(x);
-}
-
-/* Milliseconds of one run of command c: about `ms` of the same work first, then as much measured. */
-static double time_cmd(Bench *b, int program, int c, double ms) {
-  Device *d = b->device;
-  CudaCmd *r = &d->cmds[program][c];
-  const Cmd *cmd = &d->p->programs[program].cmds[c];
-  CUevent from, to;
-  need(b, cuda_ok(cu.cuEventCreate(&from, 0), &b->fail, "event") && cuda_ok(cu.cuEventCreate(&to, 0), &b->fail, "event"));
-  float took = 0;
-  int n = 4;
-  for (int round = 0; round < 3; round++) {
-    cu.cuEventRecord(from, d->stream);
-    for (int i = 0; i < n; i++)
-      need(b, r->gemm ? cuda_gemm_run(d, cmd, r->gemm, &b->fail) : cuda_launch(d, cmd, r->launch, &b->fail));
-    cu.cuEventRecord(to, d->stream);
-    need(b, device_cuda.wait(d, &b->fail));
-    cu.cuEventElapsedTime(&took, from, to);
-    if (round < 2) n = (int)fmin(2000, fmax(4, ms / (took / n)));
-    took /= (float)(round == 2 ? n : 1);
-  }
-  cu.cuEventDestroy(from);
-  cu.cuEventDestroy(to);
-  return took;
-}
 
 static double copy_rate(Bench *b) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW);
@@ -382,13 +363,6 @@ static double copy_rate(Bench *b) {
     cu.cuEventElapsedTime(&ms, from, to);
   }
   return 2.0 * (double)bytes * 20 / ms * 1e-6;
-}
-
-static double tensor_size(const Tensor *t) {
-  double n = dtype_bytes(t->dtype);
-  for (int k = 0; k < t->rank; k++)
-    if (t->stride[k] || t->dim[k] == 1) n *= (double)t->dim[k];
-  return n;
 }
 
 static void time_attention(void) {

@@ -39,60 +39,60 @@ typedef struct {
   int bad;
 } Bench;
 
-static double now(void) {
+static inline double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void need(Bench *b, bool ok) {
+static inline void need(Bench *b, bool ok) {
   if (ok) return;
   fprintf(stderr, "stopped: %s\n", b->fail.text);
   exit(1);
 }
 
-static Bench bench_new(const char *target) {
+static inline Bench bench_new(const char *target) {
   Bench b = {.a = arena_new(), .target = target_by_name(target)};
   b.build = cuda_build_new(b.a, b.target, "device checks");
   return b;
 }
 
-static DeviceCase *case_new(Bench *b, const char *name) {
+static inline DeviceCase *case_new(Bench *b, const char *name) {
   ensure(b->n < MAX_CASES, "too many cases");
   DeviceCase *c = arena_new_of(b->a, DeviceCase);
   c->name = name;
   return b->cases[b->n++] = c;
 }
 
-static int64_t case_take(DeviceCase *c, int64_t bytes) {
+static inline int64_t case_take(DeviceCase *c, int64_t bytes) {
   int64_t at = c->bytes;
   c->bytes = round_up(at + bytes, 512);
   return at;
 }
 
-static Tensor tensor_at(int64_t offset, DType t, Shape s) {
+static inline Tensor tensor_at(int64_t offset, DType t, Shape s) {
   Tensor x = {.offset = offset, .dtype = t, .rank = s.rank};
   memcpy(x.dim, s.dim, sizeof x.dim);
   shape_strides(&s, x.stride);
   return x;
 }
-static Tensor case_tensor(DeviceCase *c, DType t, Shape s) {
+static inline Tensor case_tensor(DeviceCase *c, DType t, Shape s) {
   return tensor_at(case_take(c, shape_bytes(&s, t)), t, s);
 }
 
-static Cmd *case_cmd(Bench *b, DeviceCase *c, CmdKind kind, int n, const Tensor *tensors) {
+static inline Cmd *case_cmd(Bench *b, DeviceCase *c, CmdKind kind, int n, const Tensor *tensors) {
   ensure(c->ncmds < MAX_CMDS, "too many commands");
   Cmd *x = &c->cmds[c->ncmds++];
   *x = (Cmd){.kind = kind, .name = c->name, .where = "", .ntensors = n};
   x->tensors = arena_copy(b->a, tensors, sizeof *tensors * (size_t)n);
   return x;
 }
-static void cmd_workspace(DeviceCase *c, Cmd *x, int64_t bytes) {
+static inline void cmd_workspace(DeviceCase *c, Cmd *x, int64_t bytes) {
   x->workspace_bytes = bytes;
   x->workspace_offset = bytes ? case_take(c, bytes) : 0;
 }
 
-static void bench_open(Bench *b) {
+static inline void bench_open(Bench *b) {
   double t0 = now();
   Program *p = &b->program;
   p->arena = b->a;
@@ -115,14 +115,14 @@ static void bench_open(Bench *b) {
 
 /* ---- data ---- */
 static uint64_t random_state = 88172645463325252ull;
-static double draw(double lo, double hi) {
+static inline double draw(double lo, double hi) {
   random_state ^= random_state << 13;
   random_state ^= random_state >> 7;
   random_state ^= random_state << 17;
   return lo + (hi - lo) * (double)(random_state >> 11) * 0x1p-53;
 }
 
-static double round_to(DType t, double x) {
+static inline double round_to(DType t, double x) {
   switch (t) {
     case DT_F32: return (float)x;
     case DT_BF16: return bf16_to_f32(f32_to_bf16((float)x));
@@ -131,13 +131,13 @@ static double round_to(DType t, double x) {
   }
 }
 
-static double *draw_values(Arena *a, DType t, int64_t n, double lo, double hi) {
+static inline double *draw_values(Arena *a, DType t, int64_t n, double lo, double hi) {
   double *x = arena_array(a, double, n);
   for (int64_t i = 0; i < n; i++) x[i] = round_to(t, draw(lo, hi));
   return x;
 }
 
-static void encode(DType t, char *to, double x) {
+static inline void encode(DType t, char *to, double x) {
   float f = (float)x;
   switch (t) {
     case DT_F32: memcpy(to, &f, 4); break;
@@ -148,7 +148,7 @@ static void encode(DType t, char *to, double x) {
     default: *(int8_t *)to = (int8_t)x;
   }
 }
-static double decode(DType t, const char *at) {
+static inline double decode(DType t, const char *at) {
   uint16_t h;
   float f;
   int32_t i;
@@ -163,7 +163,7 @@ static double decode(DType t, const char *at) {
 }
 
 /* Offset in elements of row-major element `flat`. */
-static int64_t element_at(const Tensor *t, int64_t flat) {
+static inline int64_t element_at(const Tensor *t, int64_t flat) {
   int64_t at = 0;
   for (int k = t->rank - 1; k >= 0; k--) {
     at += flat % t->dim[k] * t->stride[k];
@@ -172,7 +172,7 @@ static int64_t element_at(const Tensor *t, int64_t flat) {
   return at;
 }
 
-static void put_tensor(Bench *b, const Tensor *t, const double *x) {
+static inline void put_tensor(Bench *b, const Tensor *t, const double *x) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
   need(b, device_cuda.read(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
@@ -181,7 +181,7 @@ static void put_tensor(Bench *b, const Tensor *t, const double *x) {
   free(host);
 }
 
-static double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
+static inline double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
   need(b, device_cuda.read(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
@@ -192,16 +192,16 @@ static double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
 }
 
 /* NaN patterns over all that the case uses. */
-static void poison(Bench *b, const DeviceCase *c) {
+static inline void poison(Bench *b, const DeviceCase *c) {
   need(b, cuda_ok(cu.cuMemsetD8Async(device_at(b->device, 0), 0xff, (size_t)c->bytes, b->device->stream), &b->fail,
                   "poisoning"));
 }
-static void run_case(Bench *b, int i) {
+static inline void run_case(Bench *b, int i) {
   need(b, device_cuda.run(b->device, i, &b->fail) && device_cuda.wait(b->device, &b->fail));
 }
 
 /* ||got - want|| / ||want||; NaN and infinities never pass. */
-static double distance(int64_t n, const double *got, const double *want) {
+static inline double distance(int64_t n, const double *got, const double *want) {
   double d = 0, w = 0;
   for (int64_t i = 0; i < n; i++) {
     if (isnan(want[i]) || (isinf(want[i]) && got[i] == want[i])) continue;
@@ -212,12 +212,56 @@ static double distance(int64_t n, const double *got, const double *want) {
   return d == 0 ? 0 : sqrt(d / (w > 0 ? w : 1));
 }
 
-static void judge(Bench *b, const char *name, const char *what, double error, double limit) {
+static inline void judge(Bench *b, const char *name, const char *what, double error, double limit) {
   bool ok = error <= limit;
   if (!ok) {
     printf("FAILED %s: %s is off by %.2g (allowed %.2g)\n", name, what, error, limit);
     b->bad++;
   }
+}
+
+/* ---- time ---- */
+/* Fills the arena with one random block over and over: floats of any width in about -2 .. 2. */
+static inline void fill_random(Bench *b, int64_t bytes) {
+  enum { BLOCK = 4 << 20 };
+  uint16_t *x = malloc(BLOCK);
+  for (int i = 0; i < BLOCK / 2; i++) x[i] = f32_to_bf16((float)draw(-2, 2));
+  for (int64_t at = 0; at < bytes; at += BLOCK) {
+    int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
+    need(b, device_cuda.write(b->device, at, x, n, &b->fail));
+  }
+  free(x);
+}
+
+/* Milliseconds of one run of command c: about `ms` of the same work first, then as much measured. */
+static inline double time_cmd(Bench *b, int program, int c, double ms) {
+  Device *d = b->device;
+  CudaCmd *r = &d->cmds[program][c];
+  const Cmd *cmd = &d->p->programs[program].cmds[c];
+  CUevent from, to;
+  need(b, cuda_ok(cu.cuEventCreate(&from, 0), &b->fail, "event") && cuda_ok(cu.cuEventCreate(&to, 0), &b->fail, "event"));
+  float took = 0;
+  int n = 4;
+  for (int round = 0; round < 3; round++) {
+    cu.cuEventRecord(from, d->stream);
+    for (int i = 0; i < n; i++)
+      need(b, r->gemm ? cuda_gemm_run(d, cmd, r->gemm, &b->fail) : cuda_launch(d, cmd, r->launch, &b->fail));
+    cu.cuEventRecord(to, d->stream);
+    need(b, device_cuda.wait(d, &b->fail));
+    cu.cuEventElapsedTime(&took, from, to);
+    if (round < 2) n = (int)fmin(2000, fmax(4, ms / (took / n)));
+    took /= (float)(round == 2 ? n : 1);
+  }
+  cu.cuEventDestroy(from);
+  cu.cuEventDestroy(to);
+  return took;
+}
+
+static inline double tensor_size(const Tensor *t) {
+  double n = dtype_bytes(t->dtype);
+  for (int k = 0; k < t->rank; k++)
+    if (t->stride[k] || t->dim[k] == 1) n *= (double)t->dim[k];
+  return n;
 }
 
 /* ---- loop nests: a whole graph, cluster by cluster, each value at its place ---- */
@@ -230,19 +274,19 @@ typedef struct {
   int64_t *unit_at;
 } LoopCase;
 
-static Tensor place_tensor(const LoopCase *l, const ValuePlace *p, ValueId v) {
+static inline Tensor place_tensor(const LoopCase *l, const ValuePlace *p, ValueId v) {
   const Value *x = val(l->k.g, v);
   Tensor t = tensor_at(l->unit_at[p->unit] + p->offset, x->dtype, x->shape);
   memcpy(t.stride, p->stride, sizeof t.stride);
   return t;
 }
-static Storage place_storage(const ValuePlace *p) {
+static inline Storage place_storage(const ValuePlace *p) {
   Storage s = {.buf = p->unit, .offset = p->offset};
   memcpy(s.stride, p->stride, sizeof s.stride);
   return s;
 }
 
-static void add_loop_cluster(Bench *b, LoopCase *l, int i) {
+static inline void add_loop_cluster(Bench *b, LoopCase *l, int i) {
   const Cluster *c = &l->clusters.at[i];
   if (c->kind != CL_LOOP) bug("%s: a cluster that is no loop", l->c->name);
   Tensor *t = arena_array(b->a, Tensor, c->nin + c->nout + 1);
@@ -265,7 +309,7 @@ static void add_loop_cluster(Bench *b, LoopCase *l, int i) {
   if (!cuda_build_kernel(b->build, x, k, &why)) bug("%s: %s", l->c->name, why);
 }
 
-static LoopCase *loop_case(Bench *b, int row, int64_t rows, int64_t cols, DType t) {
+static inline LoopCase *loop_case(Bench *b, int row, int64_t rows, int64_t cols, DType t) {
   LoopCase *l = arena_new_of(b->a, LoopCase);
   l->index = b->n;
   l->c = case_new(b, arena_printf(b->a, "%s %lldx%lld %s", kernel_graph_rows[row].name, (long long)rows,
@@ -281,7 +325,7 @@ static LoopCase *loop_case(Bench *b, int row, int64_t rows, int64_t cols, DType 
 }
 
 /* The values of the interpreter, every input written to the device. */
-static double **loop_inputs(Bench *b, Arena *a, LoopCase *l) {
+static inline double **loop_inputs(Bench *b, Arena *a, LoopCase *l) {
   Graph *g = l->k.g;
   InterpInput *in = arena_array(a, InterpInput, l->k.inputs.n + 1);
   double **vars = arena_array(a, double *, g->vars->all.n + 1);
@@ -309,7 +353,7 @@ static double **loop_inputs(Bench *b, Arena *a, LoopCase *l) {
   return graph_interp(g, &run);
 }
 
-static void check_loop(Bench *b, LoopCase *l) {
+static inline void check_loop(Bench *b, LoopCase *l) {
   Arena *a = arena_new();
   poison(b, l->c);
   double **want = loop_inputs(b, a, l);
