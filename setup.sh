@@ -11,6 +11,7 @@ cd "$(dirname "$0")"
 
 need_build=(gcc libc6-dev cmake ninja-build flex bison libopenblas-openmp-dev libjansson-dev libxxhash-dev
             libcmocka-dev)
+need_test=(chromium libxml2-utils) # pictures are opened and checked
 need_fuzz=(clang libclang-rt-14-dev libomp-dev)
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
@@ -72,7 +73,7 @@ fuzz() { # SECONDS
 case "${1:-build}" in
   build) build release build ;;
   demo) demo ;;
-  test) build release build && run_tests build ;;
+  test) packages "${need_test[@]}"; build release build && run_tests build ;;
   sanitize) build asan build-asan && run_tests build-asan ;;
   fuzz) fuzz "${2:-60}" ;;
   docs) build release build && build/mtc help --write-docs docs ;;
