@@ -53,6 +53,7 @@ enum {
   X(cuDeviceGet, "cuDeviceGet", (CUdevice *d, int ordinal))                                        \
   X(cuDeviceGetName, "cuDeviceGetName", (char *name, int n, CUdevice d))                           \
   X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *v, int attribute, CUdevice d))             \
+  X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char *bus, int n, CUdevice d))                    \
   X(cuDeviceTotalMem, "cuDeviceTotalMem_v2", (size_t *bytes, CUdevice d))                          \
   X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext *c, CUdevice d))              \
   X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice d))                       \
