@@ -47,6 +47,16 @@ static bool load(Fail *f) {
   return true;
 }
 
+bool nvrtc_find(int *version, const char **path, Fail *f) {
+  if (!load(f)) return false;
+  Dl_info info;
+  void *symbol;
+  memcpy(&symbol, &nv.nvrtcVersion, sizeof symbol);
+  *version = nv.version;
+  *path = dladdr(symbol, &info) && info.dli_fname ? intern(info.dli_fname) : "";
+  return true;
+}
+
 const CudaArch cuda_archs[] = {{80, "sm_80"},  {86, "sm_86"},   {89, "sm_89"},
                                {90, "sm_90a"}, {100, "sm_100a"}, {120, "sm_120a"}};
 const int cuda_arch_count = COUNT_OF(cuda_archs);

@@ -44,6 +44,9 @@ const char *cuda_arch(int sm);
  * a source that does not compile is a bug of the emitter and ends the process with NVRTC's log. */
 bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images, Fail *f);
 
+/* Opens NVRTC: its version (1300 for 13.0) and the library's file, interned. False with EXIT_DEVICE and the remedy. */
+bool nvrtc_find(int *version, const char **path, Fail *f);
+
 /* First kernel of the image with a stack frame or spills, or NULL. */
 const KernelUse *image_spills(const CudaImage *image);
 #endif

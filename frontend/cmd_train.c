@@ -85,7 +85,8 @@ int cmd_train(Cli *c) {
                     .poison = flag->poison,
                     .steps = flag->steps,
                     .dry_run = flag->dry_run > 0 ? flag->dry_run : 0,
-                    .seed = flag->seed};
+                    .seed = flag->seed,
+                    .profile = flag->profile};
   code = cli_finish(c, EXIT_OK); /* warnings come before the run, not after it */
   if (code == EXIT_OK) code = train_run(p, &o);
   if (code == EXIT_OK && !o.dry_run && !o.json) cli_next(c, "mtc sample %s", o.dir);

@@ -231,6 +231,18 @@ static bool finish_step(Train *t, const RunPhase *ph, const Batch *b, double sin
   return !(save || last) || save_checkpoint(t, f);
 }
 
+/* The second step of this process is the first without the work of a start; it is the one that --profile shows. */
+static StepResult profiled_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
+  if (t->options->profile && t->steps_run++ == 1) t->profile = profile_open(t->options->profile, t->program);
+  StepResult done = train_step(t, ph, b, r, f);
+  if (!t->profile) return done;
+  bool written = profile_close(t->profile, f);
+  t->profile = NULL;
+  if (!written) return STEP_FAILED;
+  metrics_note(&t->metrics, "the profile of step %lld is in %s", (long long)t->state.step + 1, t->options->profile);
+  return done;
+}
+
 static bool run_phase(Train *t, int i, Fail *f) {
   const RunPhase *ph = &t->phases[i];
   const ProgramPhase *set = ph->setting;
@@ -243,7 +255,7 @@ static bool run_phase(Train *t, int i, Fail *f) {
     double since = clock_seconds();
     StepReport r = {.grad_norm = NAN, .eval_loss = NAN, .eval_metric = NAN};
     const Batch *b = train_interrupted ? NULL : loader_next(l, f);
-    StepResult done = b ? train_step(t, ph, b, &r, f) : STEP_ABANDONED;
+    StepResult done = b ? profiled_step(t, ph, b, &r, f) : STEP_ABANDONED;
     if (done == STEP_DONE) ok = finish_step(t, ph, b, since, &r, f);
     if (done == STEP_FAILED || f->code) ok = false;
     if (ok && (done == STEP_ABANDONED || train_interrupted)) ok = interrupted(t, f);
@@ -260,6 +272,8 @@ static bool run_phases(Train *t, Fail *f) {
                  (long long)t->state.step);
     return true;
   }
+  if (t->options->profile && last_step(t) - t->state.step < 2)
+    return fail_set(f, EXIT_USAGE, "--profile shows the second step of a run, and this run has no two steps left");
   for (int i = (int)t->state.phase; i < t->program->nphases && t->state.step < last_step(t); i++)
     if (!run_phase(t, i, f)) return false;
   char took[32];

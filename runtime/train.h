@@ -15,6 +15,7 @@ typedef struct {
       steps; /* stop after this step of the run, -1 = its end; the schedule stays the program's */
   int64_t dry_run; /* > 0: run so many steps and write nothing */
   int64_t seed;    /* -1 = the program's */
+  const char *profile; /* file for a Chrome trace of the run's second step, or NULL */
 } TrainOptions;
 
 /* Returns the exit code; failures are printed. Before step 0 all data is checked. */

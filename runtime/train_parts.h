@@ -6,6 +6,7 @@
 #include "feed.h"
 #include "loader.h"
 #include "metrics.h"
+#include "profile.h"
 #include "replay.h"
 #include "train.h"
 #include "variables.h"
@@ -38,6 +39,8 @@ typedef struct {
   bool measured;         /* the memory line was printed */
   const char *nonfinite; /* parameter that the row of skipped steps began with, or NULL */
   double started;
+  int64_t steps_run; /* by this process, when it profiles */
+  Profile *profile; /* while its step runs, else NULL */
 } Train;
 
 /* ---- train_step.c ---- */

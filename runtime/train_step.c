@@ -21,11 +21,35 @@ static bool write_step_scalars(Train *t, const RunPhase *ph, const Batch *b, dou
          scalar_write_f32(r, s, SC_LR, lr, f);
 }
 
+static bool run_program(Train *t, int program, Fail *f) {
+  return t->profile ? profile_run(t->profile, &t->replay, program, f) : replay_run(&t->replay, program, f);
+}
+
+static int64_t feed_bytes(const Feed *feed) {
+  int64_t bytes = 0;
+  for (int i = 0; i < feed->n; i++)
+    bytes += tensor_count(feed->inputs[i].at) * dtype_bytes(feed->inputs[i].at->dtype);
+  return bytes;
+}
+
 static bool run_micro(Train *t, const RunPhase *ph, const Batch *b, int64_t micro, Fail *f) {
   int64_t first = micro * ph->setting->micro_batch;
-  return scalar_write_i32(&t->replay, &t->scalars, SC_SAMPLE0, first, f) &&
-         feed_write(&t->replay, &ph->micro, b, first, f) &&
-         replay_run(&t->replay, ph->setting->micro, f);
+  double begun = t->profile ? profile_begin(t->profile, &t->replay, f) : 0;
+  if (!scalar_write_i32(&t->replay, &t->scalars, SC_SAMPLE0, first, f) ||
+      !feed_write(&t->replay, &ph->micro, b, first, f))
+    return false;
+  if (t->profile) profile_copy(t->profile, "batch to device", feed_bytes(&ph->micro), begun);
+  return run_program(t, ph->setting->micro, f);
+}
+
+static bool read_metrics(Train *t, StepReport *r, double *skipped, Fail *f) {
+  double begun = t->profile ? profile_begin(t->profile, &t->replay, f) : 0;
+  if (!scalar_read(&t->replay, t->loss, &r->loss, f) ||
+      !scalar_read(&t->replay, t->grad_norm, &r->grad_norm, f) ||
+      !scalar_read(&t->replay, t->skipped, skipped, f))
+    return false;
+  if (t->profile) profile_copy(t->profile, "metrics to host", 0, begun);
+  return true;
 }
 
 StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
@@ -39,10 +63,7 @@ StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *
     if (train_interrupted && !t->has_state) return STEP_ABANDONED;
   }
   double skipped;
-  if (!replay_run(&t->replay, set->update, f) || !scalar_read(&t->replay, t->loss, &r->loss, f) ||
-      !scalar_read(&t->replay, t->grad_norm, &r->grad_norm, f) ||
-      !scalar_read(&t->replay, t->skipped, &skipped, f))
-    return STEP_FAILED;
+  if (!run_program(t, set->update, f) || !read_metrics(t, r, &skipped, f)) return STEP_FAILED;
   r->skipped = skipped > 0;
   return STEP_DONE;
 }
