@@ -54,20 +54,7 @@ KLevel kreg_level(const KNest *n, const KInstr *i) {
 }
 
 bool kir_expensive(const KInstr *i) {
-  if (i->kind == KI_RANDOM) return true;
-  if (i->kind != KI_OP) return false;
-  switch (i->op) {
-    case OP_EXP:
-    case OP_LOG:
-    case OP_TANH:
-    case OP_ERF:
-    case OP_SIN:
-    case OP_COS:
-    case OP_POW:
-      return true;
-    default:
-      return false;
-  }
+  return i->kind == KI_RANDOM || (i->kind == KI_OP && op_is_slow(i->op));
 }
 
 KRanges kir_ranges(int64_t n) {

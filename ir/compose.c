@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include "graph.h"
+#include "words.h"
 
 typedef struct {
   const char *tag;
@@ -25,27 +26,6 @@ static ValueId end(Graph *g, Saved s, ValueId v) {
   g->here.tag = s.tag;
   g->here.tag_id = s.tag_id;
   return v;
-}
-
-/* ---- small words ---- */
-
-static ValueId number(Graph *g, double x) {
-  return g_const(g, DT_F32, shape_scalar(), x);
-}
-static ValueId add(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_ADD, a, b);
-}
-static ValueId sub(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_SUB, a, b);
-}
-static ValueId mul(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_MUL, a, b);
-}
-static ValueId quot(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_DIV, a, b);
-}
-static ValueId times(Graph *g, ValueId a, double x) {
-  return mul(g, a, number(g, x));
 }
 
 /* r, a reduction of x over `axis`, in the shape of x again. */

@@ -35,6 +35,19 @@ int op_results(Op op) {
   return table[op].nout;
 }
 
+bool op_is_slow(Op op) {
+  switch (op) {
+    case OP_EXP:
+    case OP_LOG:
+    case OP_TANH:
+    case OP_ERF:
+    case OP_SIN:
+    case OP_COS:
+    case OP_POW: return true;
+    default: return false;
+  }
+}
+
 int op_by_name(const char *s) {
   for (int i = 0; i < OP_COUNT; i++)
     if (!strcmp(table[i].text, s)) return i;

@@ -28,6 +28,7 @@ const char *op_doc(Op op);
 int op_operands(Op op);        /* counts of ops.def; -1 = any number */
 int op_results(Op op);
 int op_by_name(const char *s); /* -1 when unknown */
+bool op_is_slow(Op op); /* an ELEM op that takes many instructions: keeping its value beats computing it twice */
 
 /* ---- variables ---- */
 typedef enum {

@@ -4,6 +4,7 @@
  * PyTorch's order, so that weights agree with its optimizers to rounding. The norm adds the
  * parameters' sums of squares in order of variables. */
 #include "optimizer.h"
+#include "../ir/words.h"
 
 #include <math.h>
 
@@ -91,26 +92,7 @@ void optimizer_vars(const Job *job) {
   metric_var(vars, "metric.skipped");
 }
 
-/* ---- small words over f32 ---- */
-
-static ValueId num(Graph *g, double x) {
-  return g_const(g, DT_F32, shape_scalar(), x);
-}
-static ValueId add(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_ADD, a, b);
-}
-static ValueId sub(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_SUB, a, b);
-}
-static ValueId mul(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_MUL, a, b);
-}
-static ValueId quot(Graph *g, ValueId a, ValueId b) {
-  return g_bin(g, OP_DIV, a, b);
-}
-static ValueId times(Graph *g, ValueId a, double x) {
-  return mul(g, a, num(g, x));
-}
+/* ---- variables as f32 ---- */
 static ValueId read_f32(Graph *g, int var) {
   return g_cast(g, g_var(g, var), DT_F32);
 }
@@ -125,7 +107,7 @@ static ValueId sum_all(Graph *g, ValueId x) {
 /* 1 - beta^t without cancellation: expm1(y) = tanh(y / 2) (exp(y) + 1). */
 static ValueId bias_correction(Graph *g, ValueId t, double beta) {
   ValueId y = times(g, t, log(beta));
-  ValueId grown = add(g, g_unary(g, OP_EXP, y), num(g, 1));
+  ValueId grown = add(g, g_unary(g, OP_EXP, y), number(g, 1));
   return mul(g, g_unary(g, OP_NEG, g_unary(g, OP_TANH, times(g, y, 0.5))), grown);
 }
 
@@ -159,7 +141,7 @@ static ValueId adam(Step *s, const Update *u) {
   ValueId m = read_f32(g, u->m), v = read_f32(g, u->v);
   ValueId m1 = add(g, m, times(g, sub(g, u->grad, m), 1 - o->beta1));
   ValueId v1 = add(g, times(g, v, o->beta2), mul(g, times(g, u->grad, 1 - o->beta2), u->grad));
-  ValueId denom = add(g, quot(g, g_unary(g, OP_SQRT, v1), s->root_bc2), num(g, o->eps));
+  ValueId denom = add(g, quot(g, g_unary(g, OP_SQRT, v1), s->root_bc2), number(g, o->eps));
   ValueId step = mul(g, quot(g, m1, denom), quot(g, u->lr, s->bc1));
   store(s, u->m, m1, m);
   store(s, u->v, v1, v);
@@ -171,9 +153,9 @@ static ValueId lion(Step *s, const Update *u) {
   const Optimizer *o = &s->phase->opt;
   ValueId m = read_f32(g, u->m);
   ValueId c = add(g, times(g, m, o->beta1), times(g, u->grad, 1 - o->beta1));
-  ValueId zero = num(g, 0);
-  ValueId negative = g_select(g, g_bin(g, OP_LT, c, zero), num(g, -1), zero);
-  ValueId sign = g_select(g, g_bin(g, OP_LT, zero, c), num(g, 1), negative);
+  ValueId zero = number(g, 0);
+  ValueId negative = g_select(g, g_bin(g, OP_LT, c, zero), number(g, -1), zero);
+  ValueId sign = g_select(g, g_bin(g, OP_LT, zero, c), number(g, 1), negative);
   store(s, u->m, add(g, times(g, m, o->beta2), times(g, u->grad, 1 - o->beta2)), m);
   return mul(g, sign, u->lr);
 }
@@ -206,7 +188,7 @@ static void update_param(Step *s, int param) {
   if (s->scale >= 0) u.grad = mul(g, u.grad, s->scale);
   bool decoupled = s->phase->opt.kind == OPT_ADAMW || s->phase->opt.kind == OPT_LION;
   ValueId p = u.p;
-  if (u.decay != 0 && decoupled) p = mul(g, p, sub(g, num(g, 1), times(g, u.lr, u.decay)));
+  if (u.decay != 0 && decoupled) p = mul(g, p, sub(g, number(g, 1), times(g, u.lr, u.decay)));
   if (u.decay != 0 && !decoupled) u.grad = add(g, u.grad, times(g, p, u.decay));
   ValueId step;
   switch (s->phase->opt.kind) {
@@ -251,22 +233,22 @@ static void begin_step(Step *s) {
     total = total < 0 ? squares : add(g, total, squares);
   }
   at_var(g, vars, -1, "grad_norm");
-  if (total < 0) total = num(g, 0);
+  if (total < 0) total = number(g, 0);
   ValueId norm = g_unary(g, OP_SQRT, total);
   s->finite = g_unary(g, OP_FINITE, norm);
   g_assign(g, metric_var(vars, "metric.grad_norm"), norm);
   at_var(g, vars, -1, "step");
   s->scale = -1;
   if (s->phase->clip > 0) {
-    ValueId ratio = quot(g, num(g, s->phase->clip), add(g, norm, num(g, 1e-6)));
-    s->scale = g_bin(g, OP_MIN, ratio, num(g, 1));
+    ValueId ratio = quot(g, number(g, s->phase->clip), add(g, norm, number(g, 1e-6)));
+    s->scale = g_bin(g, OP_MIN, ratio, number(g, 1));
   }
   int tv = var_find(vars, "opt.t"), skipped = metric_var(vars, "metric.skipped");
   ValueId t = g_var(g, tv);
   ValueId t1 = g_binary(g, OP_ADD, t, g_const(g, DT_I32, shape_scalar(), 1));
   g_assign(g, tv, g_select(g, s->finite, t1, t));
   ValueId count = g_var(g, skipped);
-  g_assign(g, skipped, g_select(g, s->finite, count, add(g, count, num(g, 1))));
+  g_assign(g, skipped, g_select(g, s->finite, count, add(g, count, number(g, 1))));
   s->lr = g_var(g, var_scalar(vars, SC_LR));
   Moments m = moments_of(&s->phase->opt);
   if (!m.v) return;

@@ -60,21 +60,6 @@ static bool recomputable(const Remat *m, ValueId v) {
   return op_kind(n->op) == ELEM || n->op == OP_BROADCAST;
 }
 
-static bool takes_time(Op op) {
-  switch (op) {
-    case OP_EXP:
-    case OP_LOG:
-    case OP_TANH:
-    case OP_ERF:
-    case OP_SIN:
-    case OP_COS:
-    case OP_POW:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /* Tables, such as rotary angles: made once and kept, since they are small and slow to make for each
  * element. */
 static void find_tables(Remat *m) {
@@ -82,7 +67,7 @@ static void find_tables(Remat *m) {
   for (NodeId n = 0; n < m->g->nodes.n; n++) {
     const Node *x = node_at(m->g, n);
     constant[n] = (op_kind(x->op) == ELEM && x->op != OP_RANDOM) || x->op == OP_BROADCAST;
-    bool slow = takes_time(x->op);
+    bool slow = op_is_slow(x->op);
     for (int k = 0; k < x->nin; k++) {
       NodeId d = val(m->g, x->in[k])->def;
       constant[n] &= constant[d];

@@ -32,4 +32,25 @@ static inline const char *folder_file(Arena *a, const char *dir, const char *nam
   return path;
 }
 
+/* A cmocka fixture: an arena and a scratch folder for each test. */
+typedef struct {
+  Arena *a;
+  const char *dir, *source; /* source: a .mt in the folder, which the paths of settings are relative to */
+} Place;
+
+static inline int set_up(void **state) {
+  Arena *a = arena_new();
+  Place *p = arena_new_of(a, Place);
+  p->a = a, p->dir = folder_new(a);
+  p->source = arena_printf(a, "%s/model.mt", p->dir);
+  *state = p;
+  return 0;
+}
+static inline int tear_down(void **state) {
+  Place *p = *state;
+  folder_remove(p->dir);
+  arena_free(p->a);
+  return 0;
+}
+
 #endif

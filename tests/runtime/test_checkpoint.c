@@ -10,25 +10,6 @@
 #include "folder.h"
 #include "runtime/checkpoint.h"
 
-typedef struct {
-  Arena *a;
-  const char *dir;
-} Place;
-
-static int set_up(void **state) {
-  Arena *a = arena_new();
-  Place *p = arena_new_of(a, Place);
-  p->a = a, p->dir = folder_new(a);
-  *state = p;
-  return 0;
-}
-static int tear_down(void **state) {
-  Place *p = *state;
-  folder_remove(p->dir);
-  arena_free(p->a);
-  return 0;
-}
-
 static const float six[] = {1, 2, 3, 4, 5, 6};
 static const int32_t count = 41;
 static const StEntry vars[] = {

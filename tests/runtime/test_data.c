@@ -10,26 +10,6 @@
 #include "folder.h"
 #include "runtime/loader.h"
 
-typedef struct {
-  Arena *a;
-  const char *dir, *source; /* the .mt that the paths are relative to */
-} Place;
-
-static int set_up(void **state) {
-  Arena *a = arena_new();
-  Place *p = arena_new_of(a, Place);
-  p->a = a, p->dir = folder_new(a);
-  p->source = arena_printf(a, "%s/model.mt", p->dir);
-  *state = p;
-  return 0;
-}
-static int tear_down(void **state) {
-  Place *p = *state;
-  folder_remove(p->dir);
-  arena_free(p->a);
-  return 0;
-}
-
 static DataNeeds needs(int64_t T, int64_t vocab) {
   return (DataNeeds){.tokens = T, .vocab = vocab, .has_ignore = true, .ignore = -1};
 }

@@ -11,25 +11,6 @@
 #include "runtime/convert.h"
 #include "runtime/weights.h"
 
-typedef struct {
-  Arena *a;
-  const char *dir;
-} Place;
-
-static int set_up(void **state) {
-  Arena *a = arena_new();
-  Place *p = arena_new_of(a, Place);
-  p->a = a, p->dir = folder_new(a);
-  *state = p;
-  return 0;
-}
-static int tear_down(void **state) {
-  Place *p = *state;
-  folder_remove(p->dir);
-  arena_free(p->a);
-  return 0;
-}
-
 /* A file of a header and a body of `body` bytes. */
 static char *file_of(Arena *a, const char *header, size_t body, size_t *size) {
   size_t n = strlen(header);

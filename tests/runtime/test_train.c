@@ -19,26 +19,6 @@
 #include "runtime/train.h"
 #include "toy_model.h"
 
-typedef struct {
-  Arena *a;
-  const char *dir, *source;
-} Place;
-
-static int set_up(void **state) {
-  Arena *a = arena_new();
-  Place *p = arena_new_of(a, Place);
-  p->a = a, p->dir = folder_new(a);
-  p->source = arena_printf(a, "%s/model.mt", p->dir);
-  *state = p;
-  return 0;
-}
-static int tear_down(void **state) {
-  Place *p = *state;
-  folder_remove(p->dir);
-  arena_free(p->a);
-  return 0;
-}
-
 /* 640 bytes below TOY_V - 1 with a pattern that can be learnt. */
 static void write_text(Place *p) {
   char text[640];
