@@ -120,7 +120,7 @@ static void program_text(Cli *c, const Program *p) {
 static int inspect_program(Cli *c, const char *path) {
   const char *why = NULL;
   Program *p = mtx_read(c->arena, path, &why);
-  if (!p) return cli_fail(c, EXIT_IO, "%s: %s", path, why);
+  if (!p) return cli_fail(c, EXIT_IO, "%s", why);
   json_t *o = begin("program", path), *list = json_array();
   put(o, "model", p->model);
   put(o, "preset", p->preset);
