@@ -62,6 +62,7 @@ static Target base_of(const Target *t) {
 /* ---- the command ---- */
 
 static int write_target(Cli *c, const BenchReport *b, const TargetMeasure *m, int n) {
+  fflush(stdout); /* the report comes before what is said of the file */
   if (!target_write(&b->target, b->plan->target->title, m, n, c->flag.output))
     return cli_fail(c, EXIT_IO, "cannot write %s", c->flag.output);
   if (!c->flag.quiet) fprintf(stderr, "wrote %s\n", c->flag.output);

@@ -22,7 +22,9 @@ struct Profile {
   int64_t **alive; /* per program and command: bytes; NULL until its first run */
 };
 
-Profile *profile_open(const char *path, const Program *p) {
+Profile *profile_open(const char *path, Replay *r, const ProgramPhase *phase, Fail *f) {
+  const Program *p = r->program;
+  if (!r->api->time(r->device, phase->micro, NULL, f) || !r->api->time(r->device, phase->update, NULL, f)) return NULL;
   Arena *a = arena_new();
   Profile *x = arena_new_of(a, Profile);
   *x = (Profile){.arena = a, .program = p, .path = arena_printf(a, "%s", path), .events = json_array()};
@@ -118,11 +120,8 @@ bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
   const ProgramCode *code = &x->program->programs[program];
   double *start = arena_array(x->arena, double, code->ncmds + 1);
   if (!r->api->wait(r->device, f)) return false;
-  double clock = clock_seconds();
+  double begun = since_zero(x, clock_seconds());
   if (!r->api->time(r->device, program, start, f)) return false;
-  /* What lies between the call and the first command is known from its end alone. */
-  double first = clock_seconds() - start[code->ncmds];
-  double zero = since_zero(x, clock), begun = since_zero(x, first > clock ? first : clock);
   const int64_t *alive = alive_of(x, program);
   for (int i = 0; i < code->ncmds; i++) {
     alive_event(x, alive[i], begun + 1e6 * start[i]);
@@ -131,8 +130,8 @@ bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
   double end = begun + 1e6 * start[code->ncmds];
   alive_event(x, x->program->persistent_bytes, end);
   add(x, json_pack("{s:o,s:s,s:s,s:f,s:f,s:i,s:i}", "name",
-                   json_sprintf("%s %d", code->name, ++x->runs[program]), "cat", "program", "ph", "X", "ts", zero, "dur",
-                   end - zero, "pid", 1, "tid", COMPUTE));
+                   json_sprintf("%s %d", code->name, ++x->runs[program]), "cat", "program", "ph", "X", "ts", begun, "dur",
+                   end - begun, "pid", 1, "tid", COMPUTE));
   return true;
 }
 

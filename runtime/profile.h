@@ -6,8 +6,9 @@
 
 typedef struct Profile Profile;
 
-/* Begins a trace that profile_close writes to `path`. The program must outlive it. */
-Profile *profile_open(const char *path, const Program *p);
+/* Begins a trace that profile_close writes to `path`, of the programs of one phase. The program must outlive it. NULL on
+ * failure. */
+Profile *profile_open(const char *path, Replay *r, const ProgramPhase *phase, Fail *f);
 /* Runs a program as replay_run does, waits for it, and records its commands and the bytes that were alive. */
 bool profile_run(Profile *x, Replay *r, int program, Fail *f);
 /* Begin and end of a copy of `bytes` bytes, on the host's clock; bytes 0 = unknown. */

@@ -34,7 +34,8 @@ typedef struct {
   int64_t (*measured)(Device *d);
   /* Runs a program as `run` does, waits for it, and says when each command began: start[i] in
    * seconds from the first, start[ncmds] the end. Fills no poison. Commands take a little longer
-   * than in `run`, and the first call takes memory beyond the plan. */
+   * than in `run`. With start NULL it runs nothing and only makes ready what a first call makes, which
+   * takes memory beyond the plan. */
   bool (*time)(Device *d, int program, double *start, Fail *f);
   /* Bytes a second, read + written, of large copies within the device; 0 when there is no room to
    * tell. */

@@ -233,7 +233,10 @@ static bool finish_step(Train *t, const RunPhase *ph, const Batch *b, double sin
 
 /* The second step of this process is the first without the work of a start; it is the one that --profile shows. */
 static StepResult profiled_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
-  if (t->options->profile && t->steps_run++ == 1) t->profile = profile_open(t->options->profile, t->program);
+  if (t->options->profile && t->steps_run++ == 1) {
+    t->profile = profile_open(t->options->profile, &t->replay, ph->setting, f);
+    if (!t->profile) return STEP_FAILED;
+  }
   StepResult done = train_step(t, ph, b, r, f);
   if (!t->profile) return done;
   bool written = profile_close(t->profile, f);
