@@ -1,5 +1,5 @@
-/* target_file.c - reads and writes calibrated targets (see target_file.h). Input: a file, or a target. Output: a target in
- * the arena, or the file, in a fixed order of keys. */
+/* target_file.c - reads and writes calibrated targets (see target_file.h). Input: a file, or a
+ * target. Output: a target in the arena, or the file, in a fixed order of keys. */
 #include "target_file.h"
 
 #include <jansson.h>
@@ -39,11 +39,14 @@ typedef struct {
 } Reader;
 
 static bool refuse(Reader *r, const char *key, const char *what) {
-  r->why = arena_printf(r->arena, "%s: %s%s%s%s", r->path, key ? "`" : "", key ? key : "", key ? "` " : "", what);
+  r->why = arena_printf(r->arena, "%s: %s%s%s%s", r->path, key ? "`" : "", key ? key : "",
+                        key ? "` " : "", what);
   return false;
 }
 
-static double *number_in(Target *t, const Number *n) { return (double *)((char *)t + n->offset); }
+static double *number_in(Target *t, const Number *n) {
+  return (double *)((char *)t + n->offset);
+}
 
 static const Number *find(const Number *list, int n, const char *key) {
   for (int i = 0; i < n; i++)
@@ -54,13 +57,15 @@ static const Number *find(const Number *list, int n, const char *key) {
 static bool read_number(Reader *r, const Number *n, const json_t *v) {
   double x = json_number_value(v);
   if (!json_is_number(v) || !isfinite(x) || x < n->least || x > n->most)
-    return refuse(r, n->key, arena_printf(r->arena, "is a number from %g to %g", n->least, n->most));
+    return refuse(r, n->key,
+                  arena_printf(r->arena, "is a number from %g to %g", n->least, n->most));
   *number_in(r->target, n) = x;
   return true;
 }
 
 static bool read_bytes(Reader *r, const char *key, const json_t *v, int64_t *to) {
-  if (!json_is_integer(v) || json_integer_value(v) < 0) return refuse(r, key, "is a whole number of bytes");
+  if (!json_is_integer(v) || json_integer_value(v) < 0)
+    return refuse(r, key, "is a whole number of bytes");
   *to = json_integer_value(v);
   return true;
 }
@@ -110,7 +115,9 @@ static bool read_all(Reader *r, json_t *o) {
   const char *schema = json_string_value(json_object_get(o, "schema"));
   const char *base = json_string_value(json_object_get(o, "base"));
   if (!schema || strcmp(schema, SCHEMA) != 0)
-    return refuse(r, NULL, "this is no target file: its \"schema\" is not \"" SCHEMA "\" (`mtc bench -o` writes one)");
+    return refuse(r, NULL,
+                  "this is no target file: its \"schema\" is not \"" SCHEMA
+                  "\" (`mtc bench -o` writes one)");
   const Target *row = base ? target_by_name(base) : NULL;
   if (!row) return refuse(r, "base", "names no target of the table");
   *r->target = *row;
@@ -139,7 +146,9 @@ const Target *target_read(Arena *a, const char *path, const char **why) {
 
 /* ---- writing ---- */
 
-static void put(json_t *o, const char *key, double v) { json_object_set_new(o, key, json_real(v)); }
+static void put(json_t *o, const char *key, double v) {
+  json_object_set_new(o, key, json_real(v));
+}
 
 static json_t *speeds(const Target *t) {
   json_t *o = json_object();
@@ -162,17 +171,21 @@ static json_t *measures(const TargetMeasure *m, int n) {
   return list;
 }
 
-bool target_write(const Target *t, const char *device, const TargetMeasure *m, int n, const char *path) {
+bool target_write(const Target *t, const char *device, const TargetMeasure *m, int n,
+                  const char *path) {
   json_t *o = json_object();
   json_object_set_new(o, "schema", json_string(SCHEMA));
   json_object_set_new(o, "base", json_string(t->name));
   if (device) json_object_set_new(o, "device", json_string(device));
-  if (t->usable_bytes < INT64_MAX) json_object_set_new(o, "usable_bytes", json_integer(t->usable_bytes));
+  if (t->usable_bytes < INT64_MAX)
+    json_object_set_new(o, "usable_bytes", json_integer(t->usable_bytes));
   json_object_set_new(o, "overhead_bytes", json_integer(t->overhead_bytes));
   Target copy = *t;
-  for (int i = 0; i < COUNT_OF(numbers); i++) put(o, numbers[i].key, *number_in(&copy, &numbers[i]));
+  for (int i = 0; i < COUNT_OF(numbers); i++)
+    put(o, numbers[i].key, *number_in(&copy, &numbers[i]));
   json_t *e = json_object();
-  for (int i = 0; i < COUNT_OF(efficiencies); i++) put(e, efficiencies[i].key, *number_in(&copy, &efficiencies[i]));
+  for (int i = 0; i < COUNT_OF(efficiencies); i++)
+    put(e, efficiencies[i].key, *number_in(&copy, &efficiencies[i]));
   json_object_set_new(o, "efficiency", e);
   json_object_set_new(o, "speed", speeds(t));
   json_object_set_new(o, "measured", measures(m, n));

@@ -1,5 +1,5 @@
-/* cli_bench.c - groups timed commands by kernel and prints them (see cli_bench.h). Input: commands with times. Output: a
- * table and sentences, or one JSON object, schema docs/schema/bench.json. */
+/* cli_bench.c - groups timed commands by kernel and prints them (see cli_bench.h). Input: commands
+ * with times. Output: a table and sentences, or one JSON object, schema docs/schema/bench.json. */
 #include "frontend/cli_bench.h"
 
 #include <ctype.h>
@@ -13,7 +13,8 @@ static const double wanted_share = 0.8;
 /* ---- groups ---- */
 
 static bool same_kernel(const BenchCommand *x, const BenchCommand *y) {
-  return !strcmp(x->kernel, y->kernel) && !strcmp(x->program, y->program) && x->cost.bytes == y->cost.bytes;
+  return !strcmp(x->kernel, y->kernel) && !strcmp(x->program, y->program) &&
+         x->cost.bytes == y->cost.bytes;
 }
 
 static void add_to(BenchGroup *g, const BenchCommand *c) {
@@ -41,7 +42,8 @@ void bench_groups(BenchReport *b, Arena *a) {
     b->predicted[program] += 1e-9 * (double)c->predicted_ns;
     b->calibrated[program] += 1e-9 * (double)cost_ns(&c->cost, &b->target);
   }
-  for (int g = 0; g < b->ngroups; g++) b->groups[g].time.median = b->groups[g].seconds / b->groups[g].calls;
+  for (int g = 0; g < b->ngroups; g++)
+    b->groups[g].time.median = b->groups[g].seconds / b->groups[g].calls;
   qsort(b->groups, (size_t)b->ngroups, sizeof *b->groups, by_seconds);
 }
 
@@ -49,7 +51,9 @@ static bool is_product(const KernelCost *k) {
   return k->kind == CL_GEMM || k->kind == CL_ATTENTION || k->kind == CL_ATTENTION_BWD;
 }
 
-double bench_gbs(const BenchGroup *g) { return 1e-9 * (double)g->first->cost.bytes / g->time.median; }
+double bench_gbs(const BenchGroup *g) {
+  return 1e-9 * (double)g->first->cost.bytes / g->time.median;
+}
 
 double bench_tflops(const BenchGroup *g) {
   return is_product(&g->first->cost) ? 1e-12 * (double)g->first->cost.flops / g->time.median : 0;
@@ -91,9 +95,10 @@ static const char *name_of(const BenchGroup *g, Arena *a) {
 
 static void group_row(const BenchReport *b, const BenchGroup *g, double total, FILE *to, Arena *a) {
   double gbs = bench_gbs(g), flops = bench_tflops(g);
-  fprintf(to, "  %-24.24s %-42.42s %5d %9.3f %5.1f %10.1f %10.1f %10.1f  %7.0f %4.0f", name_of(g, a), g->first->kernel,
-          g->calls, 1e3 * g->seconds, 100 * g->seconds / total, 1e6 * g->time.least, 1e6 * g->time.median,
-          1e6 * g->time.most, gbs, 100 * gbs / b->target.copy_gbs);
+  fprintf(to, "  %-24.24s %-42.42s %5d %9.3f %5.1f %10.1f %10.1f %10.1f  %7.0f %4.0f",
+          name_of(g, a), g->first->kernel, g->calls, 1e3 * g->seconds, 100 * g->seconds / total,
+          1e6 * g->time.least, 1e6 * g->time.median, 1e6 * g->time.most, gbs,
+          100 * gbs / b->target.copy_gbs);
   if (flops > 0)
     fprintf(to, " %8.2f %4.0f", flops, 100 * flops / limit_tflops(b, &g->first->cost));
   else
@@ -104,65 +109,83 @@ static void group_row(const BenchReport *b, const BenchGroup *g, double total, F
 static void kernel_table(const BenchReport *b, FILE *to, bool all, Arena *a) {
   double total = 0;
   for (int i = 0; i < b->ngroups; i++) total += b->groups[i].seconds;
-  fprintf(to, "  %-24s %-42s %5s %9s %5s %10s %10s %10s  %7s %4s %8s %4s %9s\n", "command", "kernel", "calls", "ms", "%",
-          "least us", "median", "most", "GB/s", "%", "TFLOP/s", "%", "model ms");
-  for (int i = 0; i < b->ngroups && (all || i < SHOWN); i++) group_row(b, &b->groups[i], total, to, a);
+  fprintf(to, "  %-24s %-42s %5s %9s %5s %10s %10s %10s  %7s %4s %8s %4s %9s\n", "command",
+          "kernel", "calls", "ms", "%", "least us", "median", "most", "GB/s", "%", "TFLOP/s", "%",
+          "model ms");
+  for (int i = 0; i < b->ngroups && (all || i < SHOWN); i++)
+    group_row(b, &b->groups[i], total, to, a);
   if (!all && b->ngroups > SHOWN) {
     double rest = 0;
     for (int i = SHOWN; i < b->ngroups; i++) rest += b->groups[i].seconds;
-    fprintf(to, "  and %d more kernels, %.3f ms together (-v shows them)\n", b->ngroups - SHOWN, 1e3 * rest);
+    fprintf(to, "  and %d more kernels, %.3f ms together (-v shows them)\n", b->ngroups - SHOWN,
+            1e3 * rest);
   }
 }
 
-static void program_line(const char *name, const BenchTime *t, double predicted, double calibrated, FILE *to) {
-  fprintf(to, "  %-8s measured %10.3f ms (%.3f to %.3f)   predicted %10.3f ms (%+.1f %%)   calibrated %10.3f ms (%+.1f %%)\n",
+static void program_line(const char *name, const BenchTime *t, double predicted, double calibrated,
+                         FILE *to) {
+  fprintf(to,
+          "  %-8s measured %10.3f ms (%.3f to %.3f)   predicted %10.3f ms (%+.1f %%)   calibrated "
+          "%10.3f ms (%+.1f %%)\n",
           name, 1e3 * t->median, 1e3 * t->least, 1e3 * t->most, 1e3 * predicted,
           100 * (predicted / t->median - 1), 1e3 * calibrated, 100 * (calibrated / t->median - 1));
 }
 
-static bool is_large(const BenchGroup *g) { return !is_product(&g->first->cost) && g->first->cost.bytes >= LARGE_BYTES; }
+static bool is_large(const BenchGroup *g) {
+  return !is_product(&g->first->cost) && g->first->cost.bytes >= LARGE_BYTES;
+}
 
 static void large_lines(const BenchReport *b, FILE *to, Arena *a) {
   int n = 0, slow = 0;
   for (int i = 0; i < b->ngroups; i++)
-    if (is_large(&b->groups[i])) n++, slow += bench_gbs(&b->groups[i]) < wanted_share * b->target.copy_gbs;
+    if (is_large(&b->groups[i]))
+      n++, slow += bench_gbs(&b->groups[i]) < wanted_share * b->target.copy_gbs;
   if (!n) return;
-  fprintf(to, "  kernels bound by memory that move 64 MiB or more: %d of %d reach %.0f %% of the copy rate\n", n - slow, n,
-          100 * wanted_share);
+  fprintf(to,
+          "  kernels bound by memory that move 64 MiB or more: %d of %d reach %.0f %% of the copy "
+          "rate\n",
+          n - slow, n, 100 * wanted_share);
   for (int i = 0; i < b->ngroups; i++) {
     const BenchGroup *g = &b->groups[i];
     double share = bench_gbs(g) / b->target.copy_gbs;
     if (is_large(g) && share < wanted_share)
-      fprintf(to, "    below: %-24s %-42s %6.0f GB/s, %.0f %%\n", name_of(g, a), g->first->kernel, bench_gbs(g), 100 * share);
+      fprintf(to, "    below: %-24s %-42s %6.0f GB/s, %.0f %%\n", name_of(g, a), g->first->kernel,
+              bench_gbs(g), 100 * share);
   }
 }
 
 void bench_text(const BenchReport *b, FILE *to, bool all, Arena *a) {
   const Plan *p = b->plan;
   const BenchResult *r = b->result;
-  fprintf(to, "%s%s%s%s on %s: plan %08x, micro-batch %lld, accumulation %lld; %d runs\n\n", b->program->model,
-          b->program->preset ? "(" : "", b->program->preset ? b->program->preset : "", b->program->preset ? ")" : "",
-          p->target->name, (unsigned)(p->id >> 32), (long long)b->phase->micro_batch, (long long)b->phase->accumulation,
-          r->micro.runs);
+  fprintf(to, "%s%s%s%s on %s: plan %08x, micro-batch %lld, accumulation %lld; %d runs\n\n",
+          b->program->model, b->program->preset ? "(" : "",
+          b->program->preset ? b->program->preset : "", b->program->preset ? ")" : "",
+          p->target->name, (unsigned)(p->id >> 32), (long long)b->phase->micro_batch,
+          (long long)b->phase->accumulation, r->micro.runs);
   kernel_table(b, to, all, a);
   fputc('\n', to);
   program_line("micro", &r->micro.whole, b->predicted[0], b->calibrated[0], to);
   program_line("update", &r->update.whole, b->predicted[1], b->calibrated[1], to);
   double step = measured_step(b), predicted = step_seconds(b, b->predicted);
-  fprintf(to, "  %-8s measured %10.3f ms   predicted %.3f ms (%+.1f %%)   calibrated %.3f ms\n", "step", 1e3 * step,
-          1e3 * predicted, 100 * (predicted / step - 1), 1e3 * step_seconds(b, b->calibrated));
+  fprintf(to, "  %-8s measured %10.3f ms   predicted %.3f ms (%+.1f %%)   calibrated %.3f ms\n",
+          "step", 1e3 * step, 1e3 * predicted, 100 * (predicted / step - 1),
+          1e3 * step_seconds(b, b->calibrated));
   large_lines(b, to, a);
-  fprintf(to, "  copies   %.1f GB/s read + written (table %.1f)   launch %.2f us (table %.2f)\n", b->target.copy_gbs,
-          p->target->copy_gbs, b->target.launch_us, p->target->launch_us);
+  fprintf(to, "  copies   %.1f GB/s read + written (table %.1f)   launch %.2f us (table %.2f)\n",
+          b->target.copy_gbs, p->target->copy_gbs, b->target.launch_us, p->target->launch_us);
   if (p->target->kind == DEV_CUDA && r->overhead_bytes > 0)
-    fprintf(to, "  overhead %.1f MiB besides the arena (table %.1f)\n", (double)r->overhead_bytes / (1 << 20),
-            (double)p->target->overhead_bytes / (1 << 20));
+    fprintf(to, "  overhead %.1f MiB besides the arena (table %.1f)\n",
+            (double)r->overhead_bytes / (1 << 20), (double)p->target->overhead_bytes / (1 << 20));
 }
 
 /* ---- JSON ---- */
 
-static void real(json_t *o, const char *key, double v) { json_object_set_new(o, key, json_real(v)); }
-static void whole(json_t *o, const char *key, int64_t v) { json_object_set_new(o, key, json_integer(v)); }
+static void real(json_t *o, const char *key, double v) {
+  json_object_set_new(o, key, json_real(v));
+}
+static void whole(json_t *o, const char *key, int64_t v) {
+  json_object_set_new(o, key, json_integer(v));
+}
 static void text(json_t *o, const char *key, const char *v) {
   json_object_set_new(o, key, v ? json_string(v) : json_null());
 }
@@ -191,7 +214,8 @@ static json_t *group_json(const BenchReport *b, const BenchGroup *g) {
   return o;
 }
 
-static json_t *program_json(const char *name, const BenchProgram *p, int commands, double predicted, double calibrated) {
+static json_t *program_json(const char *name, const BenchProgram *p, int commands, double predicted,
+                            double calibrated) {
   json_t *o = json_object();
   text(o, "name", name);
   whole(o, "commands", commands);
@@ -226,8 +250,8 @@ void bench_json(const BenchReport *b, FILE *to) {
   const BenchProgram *programs[] = {&r->micro, &r->update};
   for (int i = 0; i < COUNT_OF(programs); i++)
     json_array_append_new(list, program_json(i ? "update" : "micro", programs[i],
-                                             b->program->programs[programs[i]->program].ncmds, b->predicted[i],
-                                             b->calibrated[i]));
+                                             b->program->programs[programs[i]->program].ncmds,
+                                             b->predicted[i], b->calibrated[i]));
   json_object_set_new(o, "programs", list);
   list = json_array();
   for (int i = 0; i < b->ngroups; i++) json_array_append_new(list, group_json(b, &b->groups[i]));

@@ -1,4 +1,5 @@
-/* cli_bench.h - the report of `mtc bench`: commands grouped by kernel beside the limits of the target, and the step. */
+/* cli_bench.h - the report of `mtc bench`: commands grouped by kernel beside the limits of the
+ * target, and the step. */
 #ifndef MTC_CLI_BENCH_H
 #define MTC_CLI_BENCH_H
 #include "passes/calibrate.h"
@@ -28,11 +29,11 @@ typedef struct {
   const PlanPhase *phase;
   const Program *program;
   const BenchResult *result;
-  Target target;               /* calibrated */
+  Target target; /* calibrated */
   int ncommands;
   BenchCommand *commands;
   int ngroups;
-  BenchGroup *groups;          /* by falling seconds */
+  BenchGroup *groups;                 /* by falling seconds */
   double predicted[2], calibrated[2]; /* seconds of micro and update */
 } BenchReport;
 
@@ -40,7 +41,8 @@ typedef struct {
 void bench_groups(BenchReport *b, Arena *a);
 void bench_text(const BenchReport *b, FILE *to, bool all, Arena *a); /* all: every group */
 void bench_json(const BenchReport *b, FILE *to);
-/* GB/s and TFLOP/s of one run of a group; what of the copy rate or of the large products' rate that is. */
+/* GB/s and TFLOP/s of one run of a group; what of the copy rate or of the large products' rate that
+ * is. */
 double bench_gbs(const BenchGroup *g);
 double bench_tflops(const BenchGroup *g);
 #endif

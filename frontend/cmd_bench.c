@@ -1,10 +1,11 @@
-/* cmd_bench.c - `mtc bench F.mt`: plans and compiles a model, times every command of its first phase on the device, and
- * with -o writes the target that the times calibrate. */
+/* cmd_bench.c - `mtc bench F.mt`: plans and compiles a model, times every command of its first
+ * phase on the device, and with -o writes the target that the times calibrate. */
 #include <string.h>
 
 #include "codegen/program.h"
 #include "frontend/cli_bench.h"
 #include "frontend/cli_plan.h"
+#include "runtime/doctor.h"
 
 /* ---- what a command runs ---- */
 
@@ -12,25 +13,33 @@ static const char *gemm_text(const Cmd *c, Arena *a) {
   const Gemm *g = &c->gemm;
   const char *from = dtype_name(c->tensors[0].dtype), *to = dtype_name(c->tensors[2].dtype);
   const char *batch = g->batch > 1 ? arena_printf(a, "%lldx", (long long)g->batch) : "";
-  return arena_printf(a, "gemm %s%lldx%lldx%lld %s%s%s%s", batch, (long long)g->m, (long long)g->n, (long long)g->k, from,
-                      strcmp(from, to) ? ">" : "", strcmp(from, to) ? to : "", g->accumulate ? " +=" : "");
+  return arena_printf(a, "gemm %s%lldx%lldx%lld %s%s%s%s", batch, (long long)g->m, (long long)g->n,
+                      (long long)g->k, from, strcmp(from, to) ? ">" : "",
+                      strcmp(from, to) ? to : "", g->accumulate ? " +=" : "");
 }
 
 static const char *attention_text(const Cmd *c, Arena *a) {
   const Tensor *q = &c->tensors[0], *k = &c->tensors[1];
-  return arena_printf(a, "attention%s %lldx%lldx%lldx%lld%s %s%s", c->kind == CMD_ATTENTION_BWD ? " bwd" : "",
-                      (long long)q->dim[0], (long long)q->dim[2], (long long)k->dim[1], (long long)q->dim[3],
-                      c->attention.causal ? " causal" : "", dtype_name(q->dtype), c->attention.wgmma ? " wgmma" : "");
+  return arena_printf(a, "attention%s %lldx%lldx%lldx%lld%s %s%s",
+                      c->kind == CMD_ATTENTION_BWD ? " bwd" : "", (long long)q->dim[0],
+                      (long long)q->dim[2], (long long)k->dim[1], (long long)q->dim[3],
+                      c->attention.causal ? " causal" : "", dtype_name(q->dtype),
+                      c->attention.wgmma ? " wgmma" : "");
 }
 
 static const char *kernel_text(const Program *p, const Cmd *c, Arena *a) {
   switch (c->kind) {
-    case CMD_GEMM: return gemm_text(c, a);
+    case CMD_GEMM:
+      return gemm_text(c, a);
     case CMD_ATTENTION:
-    case CMD_ATTENTION_BWD: return attention_text(c, a);
-    case CMD_SCATTER: return "scatter";
-    case CMD_FILL: return "fill";
-    case CMD_KERNEL: break;
+    case CMD_ATTENTION_BWD:
+      return attention_text(c, a);
+    case CMD_SCATTER:
+      return "scatter";
+    case CMD_FILL:
+      return "fill";
+    case CMD_KERNEL:
+      break;
   }
   return p->kernel_names[c->nlaunches ? c->launches[0].kernel : c->kernel];
 }
@@ -43,12 +52,13 @@ static void add_commands(BenchReport *b, const BenchProgram *t, Arena *a) {
   ensure(x->nsteps == code->ncmds, "a program of %d commands for %d steps", code->ncmds, x->nsteps);
   for (int i = 0; i < code->ncmds; i++) {
     int cluster = x->steps[i].cluster;
-    b->commands[b->ncommands++] = (BenchCommand){.program = x->name,
-                                                 .name = code->cmds[i].name,
-                                                 .kernel = kernel_text(b->program, &code->cmds[i], a),
-                                                 .cost = cost_kernel(&x->clusters, cluster, b->plan->job->precision.tf32),
-                                                 .time = t->cmd[i],
-                                                 .predicted_ns = x->clusters.at[cluster].ns};
+    b->commands[b->ncommands++] =
+        (BenchCommand){.program = x->name,
+                       .name = code->cmds[i].name,
+                       .kernel = kernel_text(b->program, &code->cmds[i], a),
+                       .cost = cost_kernel(&x->clusters, cluster, b->plan->job->precision.tf32),
+                       .time = t->cmd[i],
+                       .predicted_ns = x->clusters.at[cluster].ns};
   }
 }
 
@@ -70,7 +80,17 @@ static int write_target(Cli *c, const BenchReport *b, const TargetMeasure *m, in
   return EXIT_OK;
 }
 
-/* Kernels and graphs of models with more commands than this one; the rows of the table have as much. */
+/* Copies between host and GPU; what cannot be measured stays as the table says. */
+static void measure_host_copies(Target *t) {
+  DoctorGpu g = {0};
+  Fail f = {0};
+  if (t->kind != DEV_CUDA || !doctor_gpu_measure(&g, NULL, NULL, &f)) return;
+  t->h2d_gbs = 1e-9 * g.h2d;
+  t->d2h_gbs = 1e-9 * g.d2h;
+}
+
+/* Kernels and graphs of models with more commands than this one; the rows of the table have as
+ * much. */
 enum { LARGER_MODELS = 16 << 20 };
 
 static int report(Cli *c, const FitResult *fit, const Program *p, const BenchResult *r) {
@@ -81,11 +101,14 @@ static int report(Cli *c, const FitResult *fit, const Program *p, const BenchRes
   add_commands(&b, &r->micro, a);
   add_commands(&b, &r->update, a);
   CostSample *samples = arena_array(a, CostSample, most + 1);
-  for (int i = 0; i < b.ncommands; i++) samples[i] = (CostSample){b.commands[i].cost, b.commands[i].time.median};
+  for (int i = 0; i < b.ncommands; i++)
+    samples[i] = (CostSample){b.commands[i].cost, b.commands[i].time.median};
   TargetMeasure *m = arena_array(a, TargetMeasure, KC_COUNT);
   Target base = base_of(fit->plan->target);
   b.target = calibrate(&base, samples, b.ncommands, 1e-9 * r->copy_rate, m, &measured, a);
-  if (r->overhead_bytes > 0) b.target.overhead_bytes = round_up(r->overhead_bytes + LARGER_MODELS, 1 << 20);
+  if (r->overhead_bytes > 0)
+    b.target.overhead_bytes = round_up(r->overhead_bytes + LARGER_MODELS, 1 << 20);
+  if (c->flag.output) measure_host_copies(&b.target);
   bench_groups(&b, a);
   if (c->flag.json)
     bench_json(&b, stdout);
@@ -103,10 +126,13 @@ int cmd_bench(Cli *c) {
   if (code == EXIT_INFEASIBLE) plan_report(&fit, stderr, cli_columns(), false);
   if (code != EXIT_OK) return code;
   const char *why = NULL;
-  DeviceKind kind = c->flag.device ? (!strcmp(c->flag.device, "cpu") ? DEV_CPU : DEV_CUDA) : fit.plan->target->kind;
+  DeviceKind kind = c->flag.device ? (!strcmp(c->flag.device, "cpu") ? DEV_CPU : DEV_CUDA)
+                                   : fit.plan->target->kind;
   if (kind != fit.plan->target->kind)
-    return cli_usage(c, "times of --device %s say nothing about the target %s", c->flag.device, fit.plan->target->name);
-  if (fit.plan->phases.n == 0) return cli_fail(c, EXIT_SOURCE, "%s has nothing to train", c->job.path);
+    return cli_usage(c, "times of --device %s say nothing about the target %s", c->flag.device,
+                     fit.plan->target->name);
+  if (fit.plan->phases.n == 0)
+    return cli_fail(c, EXIT_SOURCE, "%s has nothing to train", c->job.path);
   Program *p = program_build(fit.plan, c->arena, &why);
   if (!p) return cli_fail(c, EXIT_DEVICE, "%s", why);
   BenchOptions o = {.runs = (int)(c->flag.runs < 10000 ? c->flag.runs : 10000),

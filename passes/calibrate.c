@@ -1,5 +1,6 @@
-/* calibrate.c - fits a target to measured times (see calibrate.h). Input: counts and seconds of commands. Output: the base
- * row with launch time, copy rate and the speed of each class replaced by what was measured. */
+/* calibrate.c - fits a target to measured times (see calibrate.h). Input: counts and seconds of
+ * commands. Output: the base row with launch time, copy rate and the speed of each class replaced
+ * by what was measured. */
 #include "calibrate.h"
 
 #include <math.h>
@@ -27,7 +28,8 @@ static double launch_us(const Target *t, const CostSample *s, int n, Arena *a) {
 
 typedef struct {
   int commands;
-  double work, seconds, launches, bytes, flops; /* seconds of all; work by the model, without launches */
+  double work, seconds, launches, bytes,
+      flops; /* seconds of all; work by the model, without launches */
 } Sum;
 
 /* A class whose commands are mostly launches says nothing about its speed. */
@@ -37,8 +39,8 @@ static double speed_of(const Sum *s) {
   return fmin(fmax(s->work / working, least_speed), most_speed);
 }
 
-Target calibrate(const Target *base, const CostSample *samples, int n, double copy_gbs, TargetMeasure *measures,
-                 int *nmeasures, Arena *a) {
+Target calibrate(const Target *base, const CostSample *samples, int n, double copy_gbs,
+                 TargetMeasure *measures, int *nmeasures, Arena *a) {
   Target t = *base;
   Sum sums[KC_COUNT] = {0};
   if (copy_gbs > 0) t.copy_gbs = copy_gbs;

@@ -1,7 +1,8 @@
 /* bench.c - times the commands of a phase's programs (see bench.h).
  *
- * Commands are timed where they stand in the program, on the data and with the caches that training has, not alone in a
- * loop. After each micro-batch comes the update, so that accumulators stay those of one micro-batch. */
+ * Commands are timed where they stand in the program, on the data and with the caches that training
+ * has, not alone in a loop. After each micro-batch comes the update, so that accumulators stay
+ * those of one micro-batch. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -39,7 +40,8 @@ static bool fill_inputs(Replay *r, int program, Fail *f) {
     int64_t n = tensor_count(t), size = dtype_bytes(t->dtype);
     uint64_t stream = rng_stream(code->inputs[i].name);
     char *packed = malloc((size_t)(n * size) + 1);
-    if (!packed) return fail_set(f, EXIT_DEVICE, "no host memory for the input `%s`", code->inputs[i].name);
+    if (!packed)
+      return fail_set(f, EXIT_DEVICE, "no host memory for the input `%s`", code->inputs[i].name);
     for (int64_t k = 0; k < n; k++)
       fill_element(t, packed + k * size, rng_uniform(r->program->seed, stream, (uint64_t)k),
                    r->program->vocab);
@@ -85,7 +87,7 @@ static Recording recording(Arena *a, const Program *p, int program, int runs, Be
   return (Recording){.to = to,
                      .ncmds = n,
                      .start = arena_array(a, double, n + 1),
-                     .cmd = arena_array(a, double, (int64_t)n * runs + 1),
+                     .cmd = arena_array(a, double, (int64_t)n *runs + 1),
                      .timed = arena_array(a, double, runs),
                      .whole = arena_array(a, double, runs)};
 }
@@ -100,7 +102,8 @@ static bool run_whole(Replay *r, Recording *x, int run, Fail *f) {
 static bool run_timed(Replay *r, Recording *x, int run, int most, Fail *f) {
   if (!r->api->time(r->device, x->to->program, x->start, f)) return false;
   if (run < 0) return true;
-  for (int i = 0; i < x->ncmds; i++) x->cmd[(int64_t)i * most + run] = x->start[i + 1] - x->start[i];
+  for (int i = 0; i < x->ncmds; i++)
+    x->cmd[(int64_t)i * most + run] = x->start[i + 1] - x->start[i];
   x->timed[run] = x->start[x->ncmds];
   return true;
 }

@@ -1,4 +1,5 @@
-/* bench.h - runs the training programs of a phase on random data and times them: each command, and each program whole. */
+/* bench.h - runs the training programs of a phase on random data and times them: each command, and
+ * each program whole. */
 #ifndef MTC_BENCH_H
 #define MTC_BENCH_H
 #include "replay.h"
@@ -8,9 +9,9 @@ typedef struct {
 } BenchTime;
 
 typedef struct {
-  int program;       /* index in Program.programs */
-  int runs;          /* that were timed, after one that was not */
-  BenchTime *cmd;    /* per command, in its place in the program: from its start to that of the next */
+  int program;    /* index in Program.programs */
+  int runs;       /* that were timed, after one that was not */
+  BenchTime *cmd; /* per command, in its place in the program: from its start to that of the next */
   BenchTime whole;   /* as training runs it */
   double event_cost; /* seconds that timing adds to a command; taken off `cmd` */
 } BenchProgram;
@@ -18,7 +19,8 @@ typedef struct {
 typedef struct {
   BenchProgram micro, update;
   double copy_rate;       /* bytes a second, read + written; 0 unknown */
-  int64_t overhead_bytes; /* that the device holds for us besides the arena, before anything was timed */
+  int64_t overhead_bytes; /* that the device holds for us besides the arena, before anything was
+                             timed */
 } BenchResult;
 
 typedef struct {
@@ -28,6 +30,7 @@ typedef struct {
   double seconds; /* time after which no further run starts; three are made in any case */
 } BenchOptions;
 
-/* Weights are initialised by the program's seed; tokens are uniform. Nothing is read or written but the device. */
+/* Weights are initialised by the program's seed; tokens are uniform. Nothing is read or written but
+ * the device. */
 bool bench_run(const Program *p, const BenchOptions *o, Arena *a, BenchResult *r, Fail *f);
 #endif

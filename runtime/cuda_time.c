@@ -1,27 +1,32 @@
 /* cuda_time.c - when the commands of a program run on the GPU, and how fast it copies.
  *
- * A program is captured a second time with an event before each command as nodes of the graph, so that no launch from the
- * host comes between. An event costs its neighbours about a microsecond. Both graph and events are made on first use. */
+ * A program is captured a second time with an event before each command as nodes of the graph, so
+ * that no launch from the host comes between. An event costs its neighbours about a microsecond.
+ * Both graph and events are made on first use. */
 #include "cuda_parts.h"
 
 static bool record(Device *d, CUevent *e, Fail *f) {
   return cuda_ok(cu.cuEventCreate(e, CU_EVENT_TIMING), f, "making an event") &&
-         cuda_ok(cu.cuEventRecordWithFlags(*e, d->stream, CU_EVENT_RECORD_EXTERNAL), f, "recording an event");
+         cuda_ok(cu.cuEventRecordWithFlags(*e, d->stream, CU_EVENT_RECORD_EXTERNAL), f,
+                 "recording an event");
 }
 
 static bool capture_timed(Device *d, int program, CudaTimed *t, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
   CUgraph graph = NULL;
   t->event = arena_array(d->memory, CUevent, code->ncmds + 1);
-  if (!cuda_ok(cu.cuStreamBeginCapture(d->stream, CU_CAPTURE_THREAD), f, "capturing a graph")) return false;
+  if (!cuda_ok(cu.cuStreamBeginCapture(d->stream, CU_CAPTURE_THREAD), f, "capturing a graph"))
+    return false;
   bool ok = true;
   for (int k = 0; ok && k < code->ncmds; k++)
     ok = record(d, &t->event[k], f) && cuda_run_command(d, program, k, f);
   ok = ok && record(d, &t->event[code->ncmds], f);
   CUresult end = cu.cuStreamEndCapture(d->stream, &graph);
   ok = ok && cuda_ok(end, f, "capturing `%s`", code->name) &&
-       cuda_ok(cu.cuGraphInstantiate(&t->graph, graph, 0), f, "making the timed graph of `%s`", code->name) &&
-       cuda_ok(cu.cuGraphUpload(t->graph, d->stream), f, "uploading the timed graph of `%s`", code->name);
+       cuda_ok(cu.cuGraphInstantiate(&t->graph, graph, 0), f, "making the timed graph of `%s`",
+               code->name) &&
+       cuda_ok(cu.cuGraphUpload(t->graph, d->stream), f, "uploading the timed graph of `%s`",
+               code->name);
   if (graph) cu.cuGraphDestroy(graph);
   return ok;
 }
@@ -37,7 +42,8 @@ bool cuda_time(Device *d, int program, double *start, Fail *f) {
     return false;
   for (int k = 0; k <= code->ncmds; k++) {
     float ms = 0;
-    if (!cuda_ok(cu.cuEventElapsedTime(&ms, t->event[0], t->event[k]), f, "reading the time of command %d", k))
+    if (!cuda_ok(cu.cuEventElapsedTime(&ms, t->event[0], t->event[k]), f,
+                 "reading the time of command %d", k))
       return false;
     start[k] = 1e-3 * (double)ms;
   }
@@ -54,7 +60,8 @@ void cuda_time_drop(Device *d) {
 }
 
 /* Copies of `bytes` within a fresh allocation, which the caches cannot hold. */
-static bool time_copies(Device *d, CUdeviceptr from, CUdeviceptr to, size_t bytes, CUevent event[2], double *rate, Fail *f) {
+static bool time_copies(Device *d, CUdeviceptr from, CUdeviceptr to, size_t bytes, CUevent event[2],
+                        double *rate, Fail *f) {
   enum { TIMES = 8 };
   float best = 0;
   for (int i = 0; i < TIMES; i++) {

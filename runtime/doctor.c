@@ -1,5 +1,5 @@
-/* doctor.c - the host and the CPU target: memory and its limits, cores, disk, compiler (see doctor.h). Input: /proc, the
- * control group, a file of its own that is removed again. */
+/* doctor.c - the host and the CPU target: memory and its limits, cores, disk, compiler (see
+ * doctor.h). Input: /proc, the control group, a file of its own that is removed again. */
 #include "doctor.h"
 
 #include <errno.h>
@@ -96,7 +96,8 @@ static void measure_disk(DoctorHost *h, const char *folder) {
     memset(block, 0x5A, DISK_CHUNK);
     if (write_all(fd, block)) {
       posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-      h->disk_in_memory = fstatfs(fd, &s) == 0 && ((unsigned)s.f_type == TMPFS || (unsigned)s.f_type == RAMFS);
+      h->disk_in_memory =
+          fstatfs(fd, &s) == 0 && ((unsigned)s.f_type == TMPFS || (unsigned)s.f_type == RAMFS);
       h->disk_in_memory = h->disk_in_memory || is_cached(fd);
       h->disk_read = read_rate(fd, block);
       h->disk_folder = folder;
@@ -107,12 +108,16 @@ static void measure_disk(DoctorHost *h, const char *folder) {
 }
 
 void doctor_host(Arena *a, DoctorHost *h) {
-  *h = (DoctorHost){.ram = meminfo("MemTotal"), .free_ram = meminfo("MemAvailable"), .disk_folder = "."};
+  *h = (DoctorHost){
+      .ram = meminfo("MemTotal"), .free_ram = meminfo("MemAvailable"), .disk_folder = "."};
   h->container = container_limit(h->ram);
-  h->in_container = h->container >= 0 || path_exists("/.dockerenv") || path_exists("/run/.containerenv");
+  h->in_container =
+      h->container >= 0 || path_exists("/.dockerenv") || path_exists("/run/.containerenv");
   h->wsl = file_says(a, "/proc/version", "microsoft");
   struct rlimit lock;
-  h->locked = getrlimit(RLIMIT_MEMLOCK, &lock) != 0 || lock.rlim_cur == RLIM_INFINITY ? -1 : (int64_t)lock.rlim_cur;
+  h->locked = getrlimit(RLIMIT_MEMLOCK, &lock) != 0 || lock.rlim_cur == RLIM_INFINITY
+                  ? -1
+                  : (int64_t)lock.rlim_cur;
   h->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
   cpu_set_t set;
   h->usable_cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : h->cores;

@@ -1,5 +1,6 @@
-/* doctor_gpu.c - the GPU: what is installed, who holds its memory, what a context takes, how fast memory is copied (see
- * doctor.h). Everything that is taken here is given back, but for the driver's library. */
+/* doctor_gpu.c - the GPU: what is installed, who holds its memory, what a context takes, how fast
+ * memory is copied (see doctor.h). Everything that is taken here is given back, but for the
+ * driver's library. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -27,7 +28,9 @@ bool doctor_gpu_open(DoctorGpu *g, Fail *f) {
   }
   cu.cuDriverGetVersion(&g->driver_cuda);
   if (!cuda_ok(cu.cuDeviceGetCount(&g->gpus), f, "counting GPUs")) return false;
-  if (g->gpus == 0) return fail_set(f, EXIT_DEVICE, "the NVIDIA driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
+  if (g->gpus == 0)
+    return fail_set(f, EXIT_DEVICE,
+                    "the NVIDIA driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)");
   if (!cuda_ok(cu.cuDeviceGet(&d, 0), f, "opening GPU 0")) return false;
   cu.cuDeviceGetName(g->name, sizeof g->name, d);
   cu.cuDeviceGetAttribute(&g->major, CU_ATTR_MAJOR, d);
@@ -84,7 +87,8 @@ static bool measure_copies(DoctorGpu *g, Fail *f) {
          cuda_ok(cu.cuMemAlloc(&c.device[i], CHUNK), f, "allocating 64 MiB on the GPU") &&
          cuda_ok(cu.cuStreamCreate(&c.stream[i], CU_STREAM_NONBLOCKING), f, "making a stream");
   if (ok) memset(c.host[0], 0x5A, CHUNK);
-  ok = ok && copy_rate(&c, 1, &g->h2d, f) && copy_rate(&c, 2, &g->d2h, f) && copy_rate(&c, 3, &g->both_ways, f);
+  ok = ok && copy_rate(&c, 1, &g->h2d, f) && copy_rate(&c, 2, &g->d2h, f) &&
+       copy_rate(&c, 3, &g->both_ways, f);
   for (int i = 0; i < 2; i++) {
     if (c.stream[i]) cu.cuStreamDestroy(c.stream[i]);
     if (c.device[i]) cu.cuMemFree(c.device[i]);
@@ -99,7 +103,8 @@ static bool run_kernel(const void *cubin, const char *kernel, CUmodule *m, CUstr
   CUfunction fn = NULL;
   return cuda_ok(cu.cuModuleLoadData(m, cubin), f, "loading a kernel") &&
          cuda_ok(cu.cuModuleGetFunction(&fn, *m, kernel), f, "finding `%s`", kernel) &&
-         cuda_ok(cu.cuLaunchKernel(fn, 1, 1, 1, 32, 1, 1, 0, s, NULL, NULL), f, "running a kernel") &&
+         cuda_ok(cu.cuLaunchKernel(fn, 1, 1, 1, 32, 1, 1, 0, s, NULL, NULL), f,
+                 "running a kernel") &&
          cuda_ok(cu.cuStreamSynchronize(s), f, "running a kernel");
 }
 
@@ -111,10 +116,12 @@ static bool take_all(DoctorGpu *g, const void *cubin, const char *kernel, Fail *
   size_t unused = 0, total = 0;
   bool ok = cuda_ok(cu.cuStreamCreate(&s, CU_STREAM_NONBLOCKING), f, "making a stream") &&
             (!cubin || run_kernel(cubin, kernel, &m, s, f));
-  if (ok && lt.cublasLtCreate && lt.cublasLtCreate(&handle) != 0) ok = fail_set(f, EXIT_DEVICE, "cuBLASLt cannot be started");
+  if (ok && lt.cublasLtCreate && lt.cublasLtCreate(&handle) != 0)
+    ok = fail_set(f, EXIT_DEVICE, "cuBLASLt cannot be started");
   ok = ok && cuda_ok(cu.cuMemGetInfo(&unused, &total), f, "asking for free memory");
   g->unused = (int64_t)unused;
-  if (ok && g->has_nvml && nvml_read(g->bus[0] ? g->bus : NULL, &after)) g->overhead = after.used - g->before.used;
+  if (ok && g->has_nvml && nvml_read(g->bus[0] ? g->bus : NULL, &after))
+    g->overhead = after.used - g->before.used;
   ok = ok && measure_copies(g, f);
   if (handle) lt.cublasLtDestroy(handle);
   if (m) cu.cuModuleUnload(m);
@@ -128,7 +135,8 @@ bool doctor_gpu_measure(DoctorGpu *g, const void *cubin, const char *kernel, Fai
   if (!cuda_ok(cu.cuDeviceGet(&d, 0), f, "opening GPU 0") ||
       !cuda_ok(cu.cuDevicePrimaryCtxRetain(&context, d), f, "making a context on GPU 0"))
     return false;
-  bool ok = cuda_ok(cu.cuCtxSetCurrent(context), f, "taking the context of GPU 0") && take_all(g, cubin, kernel, f);
+  bool ok = cuda_ok(cu.cuCtxSetCurrent(context), f, "taking the context of GPU 0") &&
+            take_all(g, cubin, kernel, f);
   cu.cuDevicePrimaryCtxRelease(d);
   return ok;
 }

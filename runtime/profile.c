@@ -1,6 +1,7 @@
-/* profile.c - records one step and writes it as a Chrome trace (see profile.h). Input: times of commands from the device,
- * deaths of buffers from the program. Output: process 1 with the threads compute and copies, and the counter of bytes
- * alive. Times are microseconds on the host's clock, from the first event. */
+/* profile.c - records one step and writes it as a Chrome trace (see profile.h). Input: times of
+ * commands from the device, deaths of buffers from the program. Output: process 1 with the threads
+ * compute and copies, and the counter of bytes alive. Times are microseconds on the host's clock,
+ * from the first event. */
 #include "profile.h"
 
 #include <ctype.h>
@@ -24,10 +25,13 @@ struct Profile {
 
 Profile *profile_open(const char *path, Replay *r, const ProgramPhase *phase, Fail *f) {
   const Program *p = r->program;
-  if (!r->api->time(r->device, phase->micro, NULL, f) || !r->api->time(r->device, phase->update, NULL, f)) return NULL;
+  if (!r->api->time(r->device, phase->micro, NULL, f) ||
+      !r->api->time(r->device, phase->update, NULL, f))
+    return NULL;
   Arena *a = arena_new();
   Profile *x = arena_new_of(a, Profile);
-  *x = (Profile){.arena = a, .program = p, .path = arena_printf(a, "%s", path), .events = json_array()};
+  *x = (Profile){
+      .arena = a, .program = p, .path = arena_printf(a, "%s", path), .events = json_array()};
   x->runs = arena_array(a, int, p->nprograms + 1);
   x->alive = arena_array(a, int64_t *, p->nprograms + 1);
   return x;
@@ -49,7 +53,8 @@ static int64_t extent(const Tensor *t) {
 static bool touches(const Cmd *c, int64_t offset, int64_t bytes) {
   for (int i = 0; i < c->ntensors; i++)
     if (c->tensors[i].offset >= offset && c->tensors[i].offset < offset + bytes) return true;
-  return c->workspace_bytes > 0 && c->workspace_offset >= offset && c->workspace_offset < offset + bytes;
+  return c->workspace_bytes > 0 && c->workspace_offset >= offset &&
+         c->workspace_offset < offset + bytes;
 }
 
 /* A buffer is born with the first command that touches it after the last death in its place. */
@@ -79,10 +84,13 @@ static int64_t *alive_of(Profile *x, int program) {
 
 /* ---- events ---- */
 
-static void add(Profile *x, json_t *event) { json_array_append_new(x->events, event); }
+static void add(Profile *x, json_t *event) {
+  json_array_append_new(x->events, event);
+}
 
 static const char *kind_text(CmdKind k) {
-  static const char *const text[] = {"loop", "gemm", "attention", "attention backward", "scatter", "fill"};
+  static const char *const text[] = {"loop",    "gemm", "attention", "attention backward",
+                                     "scatter", "fill"};
   return text[k];
 }
 
@@ -105,15 +113,17 @@ static const char *kernel_of(const Program *p, const Cmd *c) {
 static void command_event(Profile *x, int program, int i, double ts, double duration) {
   const ProgramCode *code = &x->program->programs[program];
   const Cmd *c = &code->cmds[i];
-  json_t *args = json_pack("{s:s,s:i,s:s,s:s,s:s}", "program", code->name, "command", i, "layer",
-                           layer_of(x->arena, c->name), "kernel", kernel_of(x->program, c), "line", c->where);
-  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", *c->name ? c->name : kind_text(c->kind), "cat",
-                   kind_text(c->kind), "ph", "X", "ts", ts, "dur", duration, "pid", 1, "tid", COMPUTE, "args", args));
+  json_t *args =
+      json_pack("{s:s,s:i,s:s,s:s,s:s}", "program", code->name, "command", i, "layer",
+                layer_of(x->arena, c->name), "kernel", kernel_of(x->program, c), "line", c->where);
+  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name",
+                   *c->name ? c->name : kind_text(c->kind), "cat", kind_text(c->kind), "ph", "X",
+                   "ts", ts, "dur", duration, "pid", 1, "tid", COMPUTE, "args", args));
 }
 
 static void alive_event(Profile *x, int64_t bytes, double ts) {
-  add(x, json_pack("{s:s,s:s,s:f,s:i,s:{s:I}}", "name", "bytes alive", "ph", "C", "ts", ts, "pid", 1, "args", "arena",
-                   (json_int_t)bytes));
+  add(x, json_pack("{s:s,s:s,s:f,s:i,s:{s:I}}", "name", "bytes alive", "ph", "C", "ts", ts, "pid",
+                   1, "args", "arena", (json_int_t)bytes));
 }
 
 bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
@@ -130,8 +140,8 @@ bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
   double end = begun + 1e6 * start[code->ncmds];
   alive_event(x, x->program->persistent_bytes, end);
   add(x, json_pack("{s:o,s:s,s:s,s:f,s:f,s:i,s:i}", "name",
-                   json_sprintf("%s %d", code->name, ++x->runs[program]), "cat", "program", "ph", "X", "ts", begun, "dur",
-                   end - begun, "pid", 1, "tid", COMPUTE));
+                   json_sprintf("%s %d", code->name, ++x->runs[program]), "cat", "program", "ph",
+                   "X", "ts", begun, "dur", end - begun, "pid", 1, "tid", COMPUTE));
   return true;
 }
 
@@ -143,15 +153,15 @@ double profile_begin(Profile *x, Replay *r, Fail *f) {
 void profile_copy(Profile *x, const char *name, int64_t bytes, double begun) {
   double end = clock_seconds(), ts = since_zero(x, begun);
   json_t *args = bytes > 0 ? json_pack("{s:I}", "bytes", (json_int_t)bytes) : json_object();
-  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", name, "cat", "copy", "ph", "X", "ts", ts, "dur",
-                   1e6 * (end - begun), "pid", 1, "tid", COPIES, "args", args));
+  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", name, "cat", "copy", "ph", "X",
+                   "ts", ts, "dur", 1e6 * (end - begun), "pid", 1, "tid", COPIES, "args", args));
 }
 
 /* ---- the file ---- */
 
 static void name_thread(Profile *x, int tid, const char *name) {
-  add(x, json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 1, "tid", tid, "args", "name",
-                   name));
+  add(x, json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 1, "tid",
+                   tid, "args", "name", name));
 }
 
 bool profile_close(Profile *x, Fail *f) {
@@ -159,12 +169,13 @@ bool profile_close(Profile *x, Fail *f) {
   const Program *p = x->program;
   char id[16];
   snprintf(id, sizeof id, "%08x", (unsigned)(p->plan_id >> 32));
-  add(x, json_pack("{s:s,s:s,s:i,s:{s:o}}", "name", "process_name", "ph", "M", "pid", 1, "args", "name",
-                   json_sprintf("%s on %s", p->model ? p->model : "model", p->cuda ? "cuda" : "cpu")));
+  add(x, json_pack(
+             "{s:s,s:s,s:i,s:{s:o}}", "name", "process_name", "ph", "M", "pid", 1, "args", "name",
+             json_sprintf("%s on %s", p->model ? p->model : "model", p->cuda ? "cuda" : "cpu")));
   name_thread(x, COMPUTE, "compute");
   name_thread(x, COPIES, "copies");
-  json_t *o = json_pack("{s:s,s:{s:s,s:I},s:O}", "displayTimeUnit", "ms", "otherData", "plan", id, "peak_bytes",
-                        (json_int_t)p->peak_bytes, "traceEvents", x->events);
+  json_t *o = json_pack("{s:s,s:{s:s,s:I},s:O}", "displayTimeUnit", "ms", "otherData", "plan", id,
+                        "peak_bytes", (json_int_t)p->peak_bytes, "traceEvents", x->events);
   char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12));
   bool ok = text && write_file_atomic(x->path, text, strlen(text));
   if (!ok) fail_set(f, EXIT_IO, "cannot write the profile %s", x->path);

@@ -1,5 +1,6 @@
-/* test_bench.c - `mtc bench` and `mtc train --profile` from the outside, on the CPU: reports add up, the target file makes
- * the plan's estimate that of the bench, and a profile shows every command and the planned bytes. */
+/* test_bench.c - `mtc bench` and `mtc train --profile` from the outside, on the CPU: reports add
+ * up, the target file makes the plan's estimate that of the bench, and a profile shows every
+ * command and the planned bytes. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -17,9 +18,11 @@ typedef struct {
 
 static const char model[] =
     "mt 1\n"
-    "use \"" MTC_SOURCE_DIR "/models/gpt2.mt\" (GPT2)\n"
+    "use \"" MTC_SOURCE_DIR
+    "/models/gpt2.mt\" (GPT2)\n"
     "model Tiny = GPT2(V = 256, Tmax = 32, D = 64, H = 2, L = 2)\n"
-    "data words = text(train = \"" MTC_SOURCE_DIR "/models/data/tinyshakespeare.txt\", holdout = 0.1)\n"
+    "data words = text(train = \"" MTC_SOURCE_DIR
+    "/models/data/tinyshakespeare.txt\", holdout = 0.1)\n"
     "precision { compute = f32 }\n"
     "train {\n  data = words.train\n  dims { T = 32  B = auto }\n  batch = seqs(8)\n  steps = 8\n"
     "  optimizer = adamw(lr = 1e-3)\n  schedule = constant()\n}\n";
@@ -48,7 +51,8 @@ static int teardown(void **state) {
 static const char *mtc(Fixture *x, int want, const char *args) {
   int code;
   const char *out = command_output(
-      x->a, arena_printf(x->a, "cd %s && MTC_THREADS=1 %s %s 2>err", x->dir, MTC_BINARY, args), &code);
+      x->a, arena_printf(x->a, "cd %s && MTC_THREADS=1 %s %s 2>err", x->dir, MTC_BINARY, args),
+      &code);
   if (code != want) fail_msg("exit %d, not %d: mtc %s", code, want, args);
   return out;
 }
@@ -60,7 +64,9 @@ static json_t *parsed(const char *text) {
   return o;
 }
 
-static double real(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
+static double real(const json_t *o, const char *key) {
+  return json_number_value(json_object_get(o, key));
+}
 
 static void close_to(double x, double y, double share) {
   if (fabs(x - y) > share * fabs(y)) fail_msg("%g is not %g", x, y);
@@ -69,7 +75,8 @@ static void close_to(double x, double y, double share) {
 static void reports_add_up(void **state) {
   Fixture *x = *state;
   json_error_t e;
-  json_t *o = parsed(mtc(x, 0, "bench tiny.mt --device cpu --vram 32M --runs 4 --json -o mine.json"));
+  json_t *o =
+      parsed(mtc(x, 0, "bench tiny.mt --device cpu --vram 32M --runs 4 --json -o mine.json"));
   json_t *schema = json_load_file(MTC_SOURCE_DIR "/docs/schema/bench.json", 0, &e), *g;
   assert_non_null(schema);
   validate(schema, o, "bench");
@@ -100,12 +107,16 @@ static void reports_add_up(void **state) {
 /* The plan by the written file estimates what the bench called calibrated, twice the same. */
 static void the_target_file_is_what_plan_uses(void **state) {
   Fixture *x = *state;
-  json_t *b = parsed(mtc(x, 0, "bench tiny.mt --device cpu --vram 32M --runs 4 --json -o mine.json"));
+  json_t *b =
+      parsed(mtc(x, 0, "bench tiny.mt --device cpu --vram 32M --runs 4 --json -o mine.json"));
   const char *once = mtc(x, 0, "plan tiny.mt --target mine.json --vram 32M --micro-batch 8 --json");
-  assert_string_equal(once, mtc(x, 0, "plan tiny.mt --target mine.json --vram 32M --micro-batch 8 --json"));
-  json_t *p = parsed(once), *q = parsed(mtc(x, 0, "plan tiny.mt --target cpu --vram 32M --micro-batch 8 --json"));
+  assert_string_equal(
+      once, mtc(x, 0, "plan tiny.mt --target mine.json --vram 32M --micro-batch 8 --json"));
+  json_t *p = parsed(once),
+         *q = parsed(mtc(x, 0, "plan tiny.mt --target cpu --vram 32M --micro-batch 8 --json"));
   assert_int_equal((int)real(b, "micro_batch"), 8);
-  json_t *phase = json_array_get(json_object_get(p, "phases"), 0), *plain = json_array_get(json_object_get(q, "phases"), 0);
+  json_t *phase = json_array_get(json_object_get(p, "phases"), 0),
+         *plain = json_array_get(json_object_get(q, "phases"), 0);
   close_to(real(phase, "step_seconds"), real(b, "calibrated_step_seconds"), 1e-4);
   close_to(real(plain, "step_seconds"), real(b, "predicted_step_seconds"), 1e-4);
   mtc(x, 2, "plan tiny.mt --target none.json --vram 32M");
@@ -127,7 +138,8 @@ static void a_profile_shows_every_command_and_the_planned_bytes(void **state) {
   int64_t most = 0, programs = 0, copies = 0, commands = 0;
   double end = -1;
   json_array_foreach(json_object_get(o, "traceEvents"), i, v) {
-    const char *ph = json_string_value(json_object_get(v, "ph")), *cat = json_string_value(json_object_get(v, "cat"));
+    const char *ph = json_string_value(json_object_get(v, "ph")),
+               *cat = json_string_value(json_object_get(v, "cat"));
     json_t *args = json_object_get(v, "args");
     if (!strcmp(ph, "C")) {
       int64_t bytes = json_integer_value(json_object_get(args, "arena"));
@@ -140,7 +152,8 @@ static void a_profile_shows_every_command_and_the_planned_bytes(void **state) {
     commands++;
     assert_true(real(v, "ts") >= end - 1e-3); /* one after another */
     end = real(v, "ts") + real(v, "dur");
-    assert_true(json_is_string(json_object_get(args, "layer")) && json_is_string(json_object_get(args, "kernel")));
+    assert_true(json_is_string(json_object_get(args, "layer")) &&
+                json_is_string(json_object_get(args, "kernel")));
   }
   int64_t steps = 0;
   json_array_foreach(json_object_get(plan, "programs"), i, v) {

@@ -1,5 +1,5 @@
-/* test_doctor.c - `mtc doctor` from the outside: its JSON is its schema, its exit code says whether anything can train, and
- * what is missing has a remedy. Runs with and without a GPU. */
+/* test_doctor.c - `mtc doctor` from the outside: its JSON is its schema, its exit code says whether
+ * anything can train, and what is missing has a remedy. Runs with and without a GPU. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,9 @@
 #include "tests/support/command.h"
 #include "tests/support/schema.h"
 
-static json_t *part(const json_t *o, const char *key) { return json_object_get(o, key); }
+static json_t *part(const json_t *o, const char *key) {
+  return json_object_get(o, key);
+}
 
 static void json_is_its_schema(void **state) {
   (void)state;
@@ -22,7 +24,8 @@ static void json_is_its_schema(void **state) {
   assert_non_null(o);
   assert_non_null(schema);
   validate(schema, o, "doctor");
-  bool gpu = json_is_true(part(part(o, "gpu"), "trains")), cpu = json_is_true(part(part(o, "cpu"), "trains"));
+  bool gpu = json_is_true(part(part(o, "gpu"), "trains")),
+       cpu = json_is_true(part(part(o, "cpu"), "trains"));
   assert_int_equal(code, gpu || cpu ? 0 : 4);
   assert_int_equal(json_is_null(part(part(o, "gpu"), "why")), gpu);
   assert_true(json_integer_value(part(part(o, "host"), "ram_bytes")) > 0);
@@ -38,7 +41,9 @@ static void nothing_to_train_with_exits_with_4(void **state) {
   Arena *a = arena_new();
   int code;
   const char *out = command_output(
-      a, "d=$(mktemp -d); PATH=$d HOME=$d XDG_CACHE_HOME=$d CUDA_VISIBLE_DEVICES= " MTC_BINARY " doctor; x=$?; rm -rf $d; exit $x",
+      a,
+      "d=$(mktemp -d); PATH=$d HOME=$d XDG_CACHE_HOME=$d CUDA_VISIBLE_DEVICES= " MTC_BINARY
+      " doctor; x=$?; rm -rf $d; exit $x",
       &code);
   assert_int_equal(code, 4);
   assert_non_null(strstr(out, "nothing here can train"));

@@ -1,5 +1,5 @@
-/* test_target_file.c - calibrated targets: what is written is read back, faulty files are refused with a reason, and the
- * classes of kernels have names of their own. */
+/* test_target_file.c - calibrated targets: what is written is read back, faulty files are refused
+ * with a reason, and the classes of kernels have names of their own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static void what_is_written_is_read_back(void **state) {
 static void what_is_left_out_is_the_base_row(void **state) {
   (void)state;
   Arena *a = arena_new();
-  const char *why, *path = write_text(a, "{\"schema\":\"mtc.target/1\",\"base\":\"h200\",\"launch_us\":7}");
+  const char *why,
+      *path = write_text(a, "{\"schema\":\"mtc.target/1\",\"base\":\"h200\",\"launch_us\":7}");
   const Target *t = target_read(a, path, &why);
   assert_non_null(t);
   Target expected = *target_by_name("h200");
