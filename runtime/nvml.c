@@ -6,8 +6,12 @@
 
 typedef struct NvmlDevice *NvmlHandle;
 typedef struct {
-  unsigned long long total, unused, used;
+  unsigned long long total, unused, used; /* used: with what the driver keeps for itself */
 } NvmlMemory;
+typedef struct {
+  unsigned version;
+  unsigned long long total, reserved, unused, used; /* used: without what it keeps */
+} NvmlMemory2;
 typedef struct {
   unsigned pid;
   unsigned long long bytes;
@@ -25,6 +29,7 @@ enum { NVML_OK = 0, NVML_UNCORRECTED = 1, NVML_VOLATILE = 0 };
 
 /* What older libraries lack. */
 #define NVML_EXTRAS(X)                                                                   \
+  X(memory2, "nvmlDeviceGetMemoryInfo_v2", (NvmlHandle h, NvmlMemory2 *m))               \
   X(ecc_errors, "nvmlDeviceGetTotalEccErrors",                                           \
     (NvmlHandle h, int type, int counter, unsigned long long *n))                        \
   X(display, "nvmlDeviceGetDisplayActive", (NvmlHandle h, int *on))                      \
@@ -105,15 +110,28 @@ static void read_extras(const Nvml *n, NvmlHandle h, NvmlState *s) {
   if (n->graphics_users && n->graphics_users(h, &count, p) == NVML_OK) add_users(s, p, count);
 }
 
+/* Total and in use, as processes see them where the library can tell: no process gets what the driver keeps (600 MiB of
+ * an H200). */
+static bool read_memory(const Nvml *n, NvmlHandle h, int64_t *total, int64_t *used) {
+  NvmlMemory2 m2 = {.version = (unsigned)sizeof m2 | 2u << 24};
+  NvmlMemory m;
+  if (n->memory2 && n->memory2(h, &m2) == NVML_OK) {
+    *total = (int64_t)(m2.total - m2.reserved);
+    *used = (int64_t)m2.used;
+    return true;
+  }
+  if (n->memory(h, &m) != NVML_OK) return false;
+  *total = (int64_t)m.total;
+  *used = (int64_t)m.used;
+  return true;
+}
+
 bool nvml_read(const char *bus, NvmlState *s) {
   *s = (NvmlState){.ecc_errors = -1, .display = -1};
   const Nvml *n = open_nvml();
   NvmlHandle h;
-  NvmlMemory m;
   if (!n || (bus ? n->by_bus(bus, &h) : n->by_index(0, &h)) != NVML_OK) return false;
-  if (n->memory(h, &m) != NVML_OK) return false;
-  s->total = (int64_t)m.total;
-  s->used = (int64_t)m.used;
+  if (!read_memory(n, h, &s->total, &s->used)) return false;
   if (n->driver(s->driver, sizeof s->driver) != NVML_OK) s->driver[0] = 0;
   read_extras(n, h, s);
   return true;
@@ -122,7 +140,7 @@ bool nvml_read(const char *bus, NvmlState *s) {
 int64_t nvml_used_bytes(int gpu) {
   const Nvml *n = open_nvml();
   NvmlHandle h;
-  NvmlMemory m;
-  bool ok = n && n->by_index((unsigned)gpu, &h) == NVML_OK && n->memory(h, &m) == NVML_OK;
-  return ok ? (int64_t)m.used : -1;
+  int64_t total, used;
+  bool ok = n && n->by_index((unsigned)gpu, &h) == NVML_OK && read_memory(n, h, &total, &used);
+  return ok ? used : -1;
 }

@@ -13,7 +13,7 @@ typedef struct {
 enum { MOST_GPU_USERS = 32 };
 typedef struct {
   char driver[80];          /* "560.35.03" */
-  int64_t total, used;      /* bytes of the card; in use by everybody */
+  int64_t total, used;      /* bytes of the card; in use by everybody; without what the driver keeps */
   int64_t ecc_errors;       /* uncorrected since the driver was loaded; -1 unknown */
   int display;              /* 1 a display is attached, 0 none, -1 unknown */
   int pcie_gen, pcie_lanes; /* 0 unknown */
