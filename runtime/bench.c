@@ -117,7 +117,7 @@ static void summarise(Recording *x, int runs, int most, bool events) {
   to->event_cost = cost < 0 ? 0 : cost > most_event_cost ? most_event_cost : cost;
   for (int i = 0; i < x->ncmds; i++) {
     BenchTime t = summary(x->cmd + (int64_t)i * most, runs);
-    double off = to->event_cost < t.least / 2 ? to->event_cost : t.least / 2;
+    double most_off = 0.75 * t.least, off = to->event_cost < most_off ? to->event_cost : most_off;
     to->cmd[i] = (BenchTime){t.least - off, t.median - off, t.most - off};
   }
 }
