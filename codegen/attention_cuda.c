@@ -1,6 +1,8 @@
-/* attention_cuda.c - picks and writes out the variants of the attention kernels. See attention_cuda.h.
+/* attention_cuda.c - picks and writes out the variants of the attention kernels. See
+ * attention_cuda.h.
  *
- * The configurations were chosen by measurement on an H200 (sm_90a, wgmma and mma.sync) and by resource use elsewhere. */
+ * The configurations were chosen by measurement on an H200 (sm_90a, wgmma and mma.sync) and by
+ * resource use elsewhere. */
 #include "attention_cuda.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +31,8 @@ const char *attention_unsupported(const AttProblem *p) {
 }
 
 static bool use_wgmma(const AttProblem *p) {
-  return p->sm == 90 && !p->no_wgmma && p->dtype == DT_BF16 && !p->mask && p->tq == p->tk && p->head > 32 &&
-         p->batch * p->heads < SCHEDULE_HEADS;
+  return p->sm == 90 && !p->no_wgmma && p->dtype == DT_BF16 && !p->mask && p->tq == p->tk &&
+         p->head > 32 && p->batch * p->heads < SCHEDULE_HEADS;
 }
 
 int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[3]) {
@@ -41,42 +43,47 @@ int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[3]) 
   return wg ? COUNT_OF(wgmma) : COUNT_OF(mma);
 }
 
-int64_t attention_padded(int64_t tq) { return round_up(tq, W_GRANULE) + W_GRANULE; }
+int64_t attention_padded(int64_t tq) {
+  return round_up(tq, W_GRANULE) + W_GRANULE;
+}
 
 int64_t attention_workspace(const AttProblem *p) {
   return p->batch * p->heads * 2 * attention_padded(p->tq) * 4;
 }
 
 /* Head size on chip. */
-static int padded_head(int64_t head) { return head <= 32 ? 32 : head <= 64 ? 64 : head <= 96 ? 96 : 128; }
+static int padded_head(int64_t head) {
+  return head <= 32 ? 32 : head <= 64 ? 64 : head <= 96 ? 96 : 128;
+}
 
 /* ---- mma.sync ---- */
-/* Per kernel and on-chip head size: choices, best first. `step` = BN (fwd, dq) or SQ (dkdv); regs = QREG or KREG. */
+/* Per kernel and on-chip head size: choices, best first. `step` = BN (fwd, dq) or SQ (dkdv); regs =
+ * QREG or KREG. */
 typedef struct {
   AttKernel kernel;
   int d, mi, step, regs, rt;
   bool causal_only;
 } MmaChoice;
 static const MmaChoice mma_choices[] = {
-    {ATT_FWD, 32, 2, 64, 1, 0, false},  {ATT_FWD, 32, 2, 64, 1, 1, false},
-    {ATT_FWD, 64, 2, 64, 1, 0, false},  {ATT_FWD, 64, 2, 64, 1, 1, false},
-    {ATT_FWD, 64, 2, 32, 1, 0, false},  {ATT_FWD, 96, 2, 48, 0, 0, true},
-    {ATT_FWD, 96, 2, 32, 0, 0, false},  {ATT_FWD, 96, 2, 32, 0, 1, false},
-    {ATT_FWD, 128, 2, 48, 0, 0, true},  {ATT_FWD, 128, 2, 48, 0, 1, true},
-    {ATT_FWD, 128, 2, 32, 0, 0, false}, {ATT_FWD, 128, 2, 32, 0, 1, false},
-    {ATT_FWD, 128, 2, 16, 0, 0, false}, {ATT_DKDV, 32, 2, 32, 0, 0, false},
-    {ATT_DKDV, 32, 2, 32, 0, 1, false}, {ATT_DKDV, 64, 2, 32, 0, 0, false},
-    {ATT_DKDV, 64, 2, 32, 0, 1, false}, {ATT_DKDV, 64, 2, 16, 0, 0, false},
-    {ATT_DKDV, 96, 1, 32, 0, 0, false}, {ATT_DKDV, 96, 1, 32, 0, 1, false},
-    {ATT_DKDV, 96, 1, 16, 0, 0, false}, {ATT_DKDV, 128, 1, 64, 0, 0, true},
-    {ATT_DKDV, 128, 1, 64, 0, 1, true}, {ATT_DKDV, 128, 1, 32, 0, 0, false},
+    {ATT_FWD, 32, 2, 64, 1, 0, false},   {ATT_FWD, 32, 2, 64, 1, 1, false},
+    {ATT_FWD, 64, 2, 64, 1, 0, false},   {ATT_FWD, 64, 2, 64, 1, 1, false},
+    {ATT_FWD, 64, 2, 32, 1, 0, false},   {ATT_FWD, 96, 2, 48, 0, 0, true},
+    {ATT_FWD, 96, 2, 32, 0, 0, false},   {ATT_FWD, 96, 2, 32, 0, 1, false},
+    {ATT_FWD, 128, 2, 48, 0, 0, true},   {ATT_FWD, 128, 2, 48, 0, 1, true},
+    {ATT_FWD, 128, 2, 32, 0, 0, false},  {ATT_FWD, 128, 2, 32, 0, 1, false},
+    {ATT_FWD, 128, 2, 16, 0, 0, false},  {ATT_DKDV, 32, 2, 32, 0, 0, false},
+    {ATT_DKDV, 32, 2, 32, 0, 1, false},  {ATT_DKDV, 64, 2, 32, 0, 0, false},
+    {ATT_DKDV, 64, 2, 32, 0, 1, false},  {ATT_DKDV, 64, 2, 16, 0, 0, false},
+    {ATT_DKDV, 96, 1, 32, 0, 0, false},  {ATT_DKDV, 96, 1, 32, 0, 1, false},
+    {ATT_DKDV, 96, 1, 16, 0, 0, false},  {ATT_DKDV, 128, 1, 64, 0, 0, true},
+    {ATT_DKDV, 128, 1, 64, 0, 1, true},  {ATT_DKDV, 128, 1, 32, 0, 0, false},
     {ATT_DKDV, 128, 1, 32, 0, 1, false}, {ATT_DKDV, 128, 1, 16, 0, 0, false},
-    {ATT_DQ, 32, 2, 32, 1, 0, false},   {ATT_DQ, 32, 2, 32, 1, 1, false},
-    {ATT_DQ, 64, 2, 32, 1, 0, false},   {ATT_DQ, 64, 2, 32, 1, 1, false},
-    {ATT_DQ, 64, 2, 32, 0, 0, false},   {ATT_DQ, 96, 2, 32, 0, 0, false},
-    {ATT_DQ, 96, 2, 32, 0, 1, false},   {ATT_DQ, 96, 2, 16, 0, 0, false},
-    {ATT_DQ, 128, 2, 32, 0, 0, false},  {ATT_DQ, 128, 2, 32, 0, 1, false},
-    {ATT_DQ, 128, 2, 16, 0, 0, false},  {ATT_DQ, 128, 2, 16, 0, 1, false},
+    {ATT_DQ, 32, 2, 32, 1, 0, false},    {ATT_DQ, 32, 2, 32, 1, 1, false},
+    {ATT_DQ, 64, 2, 32, 1, 0, false},    {ATT_DQ, 64, 2, 32, 1, 1, false},
+    {ATT_DQ, 64, 2, 32, 0, 0, false},    {ATT_DQ, 96, 2, 32, 0, 0, false},
+    {ATT_DQ, 96, 2, 32, 0, 1, false},    {ATT_DQ, 96, 2, 16, 0, 0, false},
+    {ATT_DQ, 128, 2, 32, 0, 0, false},   {ATT_DQ, 128, 2, 32, 0, 1, false},
+    {ATT_DQ, 128, 2, 16, 0, 0, false},   {ATT_DQ, 128, 2, 16, 0, 1, false},
 };
 
 enum { MMA_WARPS = 4, MMA_QUERIES = 64, LAZY_LOG2 = 8 };
@@ -106,7 +113,8 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
   define(&s, "RT", c.rt);
   define(&s, "LAZY", LAZY_LOG2);
   int rows = 16 * c.mi * MMA_WARPS;
-  *v = (AttVariant){.kernel = k, .entry = entries[k], .threads = 32 * MMA_WARPS, .rows = rows, .cols = c.step};
+  *v = (AttVariant){
+      .kernel = k, .entry = entries[k], .threads = 32 * MMA_WARPS, .rows = rows, .cols = c.step};
   switch (k) {
     case ATT_FWD:
       define(&s, "BN", c.step);
@@ -139,20 +147,24 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
 }
 
 void attention_grid(const AttProblem *p, const AttVariant *v, unsigned grid[3]) {
-  int64_t rows = v->kernel == ATT_DKDV ? p->tk : v->kernel == ATT_PREP ? attention_padded(p->tq) : p->tq;
+  int64_t rows = v->kernel == ATT_DKDV   ? p->tk
+                 : v->kernel == ATT_PREP ? attention_padded(p->tq)
+                                         : p->tq;
   grid[0] = (unsigned)ceil_div(rows, v->rows);
   grid[1] = (unsigned)(v->kernel == ATT_DKDV ? p->kv_heads : p->heads);
   grid[2] = (unsigned)p->batch;
 }
 
 /* ---- wgmma ---- */
-/* One warpgroup product m64 x n x k16 as a function: d[n/2] (+)= A B; A a shared descriptor or four registers. */
+/* One warpgroup product m64 x n x k16 as a function: d[n/2] (+)= A B; A a shared descriptor or four
+ * registers. */
 static void add_wgmma(Str *s, const char *name, int n, bool regs_a, int trans_b) {
   int r = n / 2, k = regs_a ? 4 : 1;
-  str_addf(s,
-           "DI void %s(float *d, %s a, u64 b, int acc) {\n  asm volatile(\n      \"{\\n.reg .pred p;\\n"
-           "setp.ne.b32 p,%%%d,0;\\nwgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16 {",
-           name, regs_a ? "const u32 *" : "u64", r + k + 1, n);
+  str_addf(
+      s,
+      "DI void %s(float *d, %s a, u64 b, int acc) {\n  asm volatile(\n      \"{\\n.reg .pred p;\\n"
+      "setp.ne.b32 p,%%%d,0;\\nwgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16 {",
+      name, regs_a ? "const u32 *" : "u64", r + k + 1, n);
   for (int i = 0; i < r; i++) str_addf(s, "%s%%%d", i ? "," : "", i);
   str_add(s, "},");
   if (regs_a)
@@ -176,7 +188,8 @@ static const struct {
 
 static bool wgmma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
   if (choice > 0) return false;
-  int d = p->head <= 64 ? 64 : 128, groups = 2, step = d == 64 ? 128 : 64, stages = 3, shared = 1024 + 256;
+  int d = p->head <= 64 ? 64 : 128, groups = 2, step = d == 64 ? 128 : 64, stages = 3,
+      shared = 1024 + 256;
   Str s = {.arena = a};
   define(&s, "D", d);
   define(&s, "CAUSAL", p->causal);
@@ -220,14 +233,22 @@ static bool wgmma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a
   add_wgmma(&s, "wgO", d, true, 1);
   str_add(&s, cuda_prelude_sm90);
   str_add(&s, k == ATT_FWD ? cuda_attention_fwd_wgmma : cuda_attention_bwd_wgmma);
-  *v = (AttVariant){.kernel = k, .wgmma = true, .entry = entries[k], .threads = 128 * (groups + 1),
-                    .shared = shared, .rows = 64 * groups, .cols = step, .store_rows = 64, .source = s.text};
+  *v = (AttVariant){.kernel = k,
+                    .wgmma = true,
+                    .entry = entries[k],
+                    .threads = 128 * (groups + 1),
+                    .shared = shared,
+                    .rows = 64 * groups,
+                    .cols = step,
+                    .store_rows = 64,
+                    .source = s.text};
   return true;
 }
 
 /* ---- SIMT ---- */
 static bool simt_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
-  static const int kernels[ATT_KERNELS] = {[ATT_FWD] = 0, [ATT_PREP] = 1, [ATT_DKDV] = 2, [ATT_DQ] = 3};
+  static const int kernels[ATT_KERNELS] = {
+      [ATT_FWD] = 0, [ATT_PREP] = 1, [ATT_DKDV] = 2, [ATT_DQ] = 3};
   enum { TILE = 32, PREP_TILE = 8 };
   if (choice > 0) return false;
   Str s = {.arena = a};
@@ -238,8 +259,13 @@ static bool simt_variant(const AttProblem *p, AttKernel k, int choice, Arena *a,
   str_add(&s, "#define ELEM float\n#define LOAD(x) (x)\n#define STORE(x) (x)\n");
   str_add(&s, cuda_attention_simt);
   int tiles = k == ATT_PREP ? 0 : k == ATT_FWD ? 3 : 4, row = (int)p->head + 4;
-  *v = (AttVariant){.kernel = k, .entry = entries[k], .threads = 128, .rows = k == ATT_PREP ? PREP_TILE : TILE,
-                    .cols = TILE, .shared = tiles ? (tiles * TILE * row + TILE * (TILE + 1)) * 4 : 0, .source = s.text};
+  *v = (AttVariant){.kernel = k,
+                    .entry = entries[k],
+                    .threads = 128,
+                    .rows = k == ATT_PREP ? PREP_TILE : TILE,
+                    .cols = TILE,
+                    .shared = tiles ? (tiles * TILE * row + TILE * (TILE + 1)) * 4 : 0,
+                    .source = s.text};
   return true;
 }
 

@@ -1,5 +1,5 @@
-/* cuda_build.c - see cuda_build.h. Names and order of functions follow the order of the commands alone, so that equal
- * plans give equal files. */
+/* cuda_build.c - see cuda_build.h. Names and order of functions follow the order of the commands
+ * alone, so that equal plans give equal files. */
 #include "cuda_build.h"
 #include <ctype.h>
 #include <string.h>
@@ -13,7 +13,9 @@ enum { PROGRAM_FUNCTIONS = 12 }; /* small functions that share an NVRTC program 
 typedef struct {
   const char *name, *head; /* head: a comment */
   CudaFunction f;
-  uint64_t key;
+  uint64_t key; /* of its first choice */
+  const Kernel *kernel;
+  int part, choice; /* launch of the kernel */
 } SmallFn;
 
 /* A source of its own, with the variants that may replace it. */
@@ -25,7 +27,7 @@ typedef struct {
   AttVariant variant;
   uint64_t key;
   const char *source;
-  int first, nentries; /* in own_names */
+  int first, nentries;  /* in own_names */
   const char **entries; /* what the source calls them */
   CudaImage image;
 } OwnSource;
@@ -55,10 +57,13 @@ CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source) {
   return b;
 }
 
-void cuda_build_no_wgmma(CudaBuild *b, bool without) { b->no_wgmma = without; }
+void cuda_build_no_wgmma(CudaBuild *b, bool without) {
+  b->no_wgmma = without;
+}
 
 /* ---- loop nests ---- */
-/* The last words of a path as a C name: "h.3.mlp.gelu" -> "mlp_gelu". Layers share functions, so numbers go. */
+/* The last words of a path as a C name: "h.3.mlp.gelu" -> "mlp_gelu". Layers share functions, so
+ * numbers go. */
 static const char *short_name(Arena *a, const char *path) {
   Str s = {.arena = a};
   int words = 0;
@@ -79,26 +84,30 @@ static int small_function(CudaBuild *b, const Kernel *k, const CudaFunction *f, 
   uint64_t key = hash_text(cuda_function_text(f, "", b->arena));
   for (int i = 0; i < b->small.n; i++)
     if (b->small.at[i].key == key) return i;
-  const char *name = arena_printf(b->arena, "k%d_%s%s", b->small.n, short_name(b->arena, k->name), part ? "_2" : "");
-  const char *head = arena_printf(b->arena, "// %s (%s)", k->name ? k->name : "", k->where ? k->where : "");
-  vec_push(b->arena, &b->small, ((SmallFn){name, head, *f, key}));
+  const char *name = arena_printf(b->arena, "k%d_%s%s", b->small.n, short_name(b->arena, k->name),
+                                  part ? "_2" : "");
+  const char *head =
+      arena_printf(b->arena, "// %s (%s)", k->name ? k->name : "", k->where ? k->where : "");
+  vec_push(b->arena, &b->small, ((SmallFn){name, head, *f, key, k, part, 0}));
   return b->small.n - 1;
 }
 
 /* The plan's workspace is made before kernels are. */
 static void check_workspace(const Cmd *c, int64_t need) {
-  ensure(need <= c->workspace_bytes, "`%s` needs %lld bytes of workspace, the plan has %lld", c->name, (long long)need,
-         (long long)c->workspace_bytes);
+  ensure(need <= c->workspace_bytes, "`%s` needs %lld bytes of workspace, the plan has %lld",
+         c->name, (long long)need, (long long)c->workspace_bytes);
 }
 
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
   check_workspace(c, cuda_workspace(k));
   CudaFunction f[MAX_LAUNCHES];
-  int n = kernel_print_cuda(k, b->target->sm, b->arena, f, MAX_LAUNCHES, why);
+  int n = kernel_print_cuda(k, b->target->sm, 0, b->arena, f, MAX_LAUNCHES, why);
   for (int i = 0; i < n; i++) {
     ensure(f[i].grid < INT32_MAX, "a grid of %lld blocks", (long long)f[i].grid);
-    c->launches[i] = (Launch){.kernel = small_function(b, k, &f[i], i), .grid = {(int)f[i].grid, 1, 1},
-                              .threads = f[i].threads, .shared = f[i].shared};
+    c->launches[i] = (Launch){.kernel = small_function(b, k, &f[i], i),
+                              .grid = {(int)f[i].grid, 1, 1},
+                              .threads = f[i].threads,
+                              .shared = f[i].shared};
   }
   c->nlaunches = n;
   return n > 0;
@@ -122,7 +131,8 @@ static int own_source(CudaBuild *b, const OwnSource *s, int nentries, const char
 /* The text of a source with its functions renamed: names are one space over all images. */
 static const char *own_text(const CudaBuild *b, const OwnSource *s) {
   Str t = {.arena = b->arena};
-  for (int i = 0; i < s->nentries; i++) str_addf(&t, "#define %s %s\n", s->entries[i], b->own_names.at[s->first + i]);
+  for (int i = 0; i < s->nentries; i++)
+    str_addf(&t, "#define %s %s\n", s->entries[i], b->own_names.at[s->first + i]);
   str_add(&t, s->source);
   return t.text;
 }
@@ -133,7 +143,11 @@ static void launch_own(CudaBuild *b, Cmd *c, int launch, int own) {
 
 static ScatterProblem scatter_problem(const Cmd *c) {
   const Tensor *ids = &c->tensors[0], *rows = &c->tensors[1], *out = &c->tensors[2];
-  ScatterProblem p = {.n = 1, .rows = out->dim[0], .columns = 1, .row_dtype = rows->dtype, .out_dtype = out->dtype,
+  ScatterProblem p = {.n = 1,
+                      .rows = out->dim[0],
+                      .columns = 1,
+                      .row_dtype = rows->dtype,
+                      .out_dtype = out->dtype,
                       .accumulate = c->accumulate};
   for (int k = 0; k < ids->rank; k++) p.n *= ids->dim[k];
   for (int k = 1; k < out->rank; k++) p.columns *= out->dim[k];
@@ -142,13 +156,16 @@ static ScatterProblem scatter_problem(const Cmd *c) {
   return p;
 }
 
-int64_t cuda_scatter_bytes(const Cmd *c) { return scatter_workspace(scatter_problem(c).n); }
+int64_t cuda_scatter_bytes(const Cmd *c) {
+  return scatter_workspace(scatter_problem(c).n);
+}
 
 bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
   ScatterProblem p = scatter_problem(c);
   check_workspace(c, cuda_scatter_bytes(c));
   if (p.n >= INT32_MAX / 8 || p.n == 0) return *why = "scatter_add of that many rows", false;
-  OwnSource s = {.source = arena_printf(b->arena, "%s%s", cuda_prelude_text(b->arena), scatter_source(&p, b->arena))};
+  OwnSource s = {.source = arena_printf(b->arena, "%s%s", cuda_prelude_text(b->arena),
+                                        scatter_source(&p, b->arena))};
   s.key = hash_text(s.source);
   ScatterLaunch l[SCATTER_LAUNCHES];
   const char *entries[SCATTER_LAUNCHES];
@@ -165,9 +182,17 @@ bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
 /* ---- attention ---- */
 static AttProblem attention_problem(const Target *t, const Cmd *c) {
   const Tensor *q = &c->tensors[0], *k = &c->tensors[1];
-  return (AttProblem){.sm = t->sm, .batch = q->dim[0], .tq = q->dim[1], .tk = k->dim[1], .heads = q->dim[2],
-                      .kv_heads = k->dim[2], .head = q->dim[3], .causal = c->attention.causal,
-                      .mask = c->attention.has_mask, .dtype = q->dtype, .sms = t->units};
+  return (AttProblem){.sm = t->sm,
+                      .batch = q->dim[0],
+                      .tq = q->dim[1],
+                      .tk = k->dim[1],
+                      .heads = q->dim[2],
+                      .kv_heads = k->dim[2],
+                      .head = q->dim[3],
+                      .causal = c->attention.causal,
+                      .mask = c->attention.has_mask,
+                      .dtype = q->dtype,
+                      .sms = t->units};
 }
 
 int64_t cuda_attention_bytes(const Cmd *c) {
@@ -182,10 +207,12 @@ static const char *layout_fault(Arena *a, const Cmd *c) {
     const Tensor *t = &c->tensors[i];
     if (t->rank != 4) continue;
     int64_t granule = t->dtype == DT_F32 ? 1 : 8;
-    bool ok = (t->stride[3] == 1 || t->dim[3] == 1) && (t->stride[2] == t->dim[3] || t->dim[2] == 1) &&
-              (t->stride[0] == t->dim[1] * t->stride[1] || t->dim[0] == 1) && t->stride[1] % granule == 0 &&
-              t->offset % (granule * dtype_bytes(t->dtype)) == 0;
-    if (!ok) return arena_printf(a, "attention over a tensor %d that is not laid out token by token", i);
+    bool ok = (t->stride[3] == 1 || t->dim[3] == 1) &&
+              (t->stride[2] == t->dim[3] || t->dim[2] == 1) &&
+              (t->stride[0] == t->dim[1] * t->stride[1] || t->dim[0] == 1) &&
+              t->stride[1] % granule == 0 && t->offset % (granule * dtype_bytes(t->dtype)) == 0;
+    if (!ok)
+      return arena_printf(a, "attention over a tensor %d that is not laid out token by token", i);
   }
   return NULL;
 }
@@ -201,14 +228,17 @@ static int64_t add_table(CudaBuild *b, const AttSchedule *s) {
 }
 
 /* What of the problem is in the text of its kernels; the rest is in launches. */
-static uint64_t variant_key(const AttVariant *v) { return hash_text(v->source); }
+static uint64_t variant_key(const AttVariant *v) {
+  return hash_text(v->source);
+}
 
 bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why) {
   AttProblem p = attention_problem(b->target, c);
   p.no_wgmma = b->no_wgmma;
   check_workspace(c, cuda_attention_bytes(c));
   *why = attention_unsupported(&p);
-  if (!*why && c->attention.has_bias) *why = "attention with an additive bias has no CUDA kernel yet";
+  if (!*why && c->attention.has_bias)
+    *why = "attention with an additive bias has no CUDA kernel yet";
   if (!*why && c->attention.has_drop) *why = "attention with dropout has no CUDA kernel yet";
   if (!*why) *why = layout_fault(b->arena, c);
   if (*why) return false;
@@ -229,7 +259,8 @@ bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why) {
 
 /* The launch of an attention kernel, once its variant is known. */
 static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, const OwnSource *s) {
-  AttProblem p = attention_problem(b->target, c); /* sizes may differ between commands of one source */
+  AttProblem p =
+      attention_problem(b->target, c); /* sizes may differ between commands of one source */
   const AttVariant *v = &s->variant;
   p.no_wgmma = !v->wgmma;
   l->threads = v->threads;
@@ -251,7 +282,9 @@ static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, const OwnSource *s
 /* ---- compiling ---- */
 static const char *tables_text(const CudaBuild *b) {
   Str s = {.arena = b->arena};
-  str_addf(&s, "// orders of tiles of persistent attention kernels\nextern \"C\" __device__ int mt_schedules[%d] = {",
+  str_addf(&s,
+           "// orders of tiles of persistent attention kernels\nextern \"C\" __device__ int "
+           "mt_schedules[%d] = {",
            b->tables.n);
   for (int i = 0; i < b->tables.n; i++) str_addf(&s, "%s%d", i ? "," : "", b->tables.at[i]);
   str_add(&s, "};\n");
@@ -269,7 +302,9 @@ static const char *small_source(const CudaBuild *b, int first) {
   return s.text;
 }
 
-static bool clean(const CudaImage *m) { return !image_spills(m) && !m->serialized; }
+static bool clean(const CudaImage *m) {
+  return !image_spills(m) && !m->serialized;
+}
 
 /* Compiles the listed sources of b->own; those that spill move to their next variant. */
 static bool compile_own(CudaBuild *b, Fail *f) {
@@ -280,8 +315,9 @@ static bool compile_own(CudaBuild *b, Fail *f) {
     CudaImage *images = arena_array(b->arena, CudaImage, left);
     for (int i = 0; i < left; i++) {
       OwnSource *s = &b->own.at[todo[i]];
-      sources[i] = (CudaSource){own_text(b, s),
-                                s->attention ? "attention kernels" : "scatter kernels", b->target->sm, s->attention};
+      sources[i] =
+          (CudaSource){own_text(b, s), s->attention ? "attention kernels" : "scatter kernels",
+                       b->target->sm, s->attention};
     }
     if (!nvrtc_compile(b->arena, left, sources, images, f)) return false;
     int again = 0;
@@ -289,9 +325,10 @@ static bool compile_own(CudaBuild *b, Fail *f) {
       OwnSource *s = &b->own.at[todo[i]];
       s->image = images[i];
       if (clean(&images[i])) continue;
-      if (!s->attention || !attention_variant(&s->problem, s->kernel, ++s->choice, b->arena, &s->variant))
-        bug("every variant of %s for head size %lld spills registers on %s", b->own_names.at[s->first],
-            (long long)s->problem.head, cuda_arch(b->target->sm));
+      if (!s->attention ||
+          !attention_variant(&s->problem, s->kernel, ++s->choice, b->arena, &s->variant))
+        bug("every variant of %s for head size %lld spills registers on %s",
+            b->own_names.at[s->first], (long long)s->problem.head, cuda_arch(b->target->sm));
       s->source = s->variant.source;
       todo[again++] = todo[i];
     }
@@ -300,17 +337,25 @@ static bool compile_own(CudaBuild *b, Fail *f) {
   return true;
 }
 
-/* A function that spills for the sake of a second block on its SM does without. False when there is none such. */
-static bool relax(CudaBuild *b, const CudaImage *m) {
-  bool changed = false;
+/* Functions that spill take their next choice, which differs in its text alone. False when one has
+ * none left. */
+static bool next_choice(CudaBuild *b, const CudaImage *m) {
   for (int u = 0; u < m->use.n; u++)
     for (int i = 0; i < b->small.n; i++) {
       SmallFn *s = &b->small.at[i];
-      if (!(m->use.at[u].stack_bytes || m->use.at[u].spill_bytes) || strcmp(s->name, m->use.at[u].name)) continue;
-      changed |= s->f.resident != 1;
-      s->f.resident = 1;
+      if (!(m->use.at[u].stack_bytes || m->use.at[u].spill_bytes) ||
+          strcmp(s->name, m->use.at[u].name))
+        continue;
+      if (++s->choice == CUDA_CHOICES) return false;
+      CudaFunction f[MAX_LAUNCHES];
+      const char *why;
+      kernel_print_cuda(s->kernel, b->target->sm, s->choice, b->arena, f, MAX_LAUNCHES, &why);
+      ensure(f[s->part].grid == s->f.grid && f[s->part].threads == s->f.threads &&
+                 f[s->part].shared == s->f.shared,
+             "a choice of %s has launches of its own", s->name);
+      s->f = f[s->part];
     }
-  return changed;
+  return true;
 }
 
 static bool compile_small(CudaBuild *b, int n, CudaImage *images, Fail *f) {
@@ -320,12 +365,14 @@ static bool compile_small(CudaBuild *b, int n, CudaImage *images, Fail *f) {
     sources[i] = (CudaSource){small_source(b, i * PROGRAM_FUNCTIONS), name, b->target->sm, false};
   if (!nvrtc_compile(b->arena, n, sources, images, f)) return false;
   for (int i = 0; i < n; i++) {
-    if (image_spills(&images[i]) && relax(b, &images[i])) {
+    while (image_spills(&images[i]) && next_choice(b, &images[i])) {
       sources[i].source = small_source(b, i * PROGRAM_FUNCTIONS);
       if (!nvrtc_compile(b->arena, 1, &sources[i], &images[i], f)) return false;
     }
     const KernelUse *u = image_spills(&images[i]);
-    if (u) bug("kernel %s spills %d bytes on %s", u->name, u->spill_bytes + u->stack_bytes, cuda_arch(b->target->sm));
+    if (u)
+      bug("kernel %s spills %d bytes on %s", u->name, u->spill_bytes + u->stack_bytes,
+          cuda_arch(b->target->sm));
   }
   return true;
 }
@@ -362,8 +409,7 @@ bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
   for (int i = 0; i < b->own.n; i++) {
     OwnSource *s = &b->own.at[i];
     set_image(b, p, &s->image);
-    str_addf(&text, "// ==== program %d ====\n%s", nsmall + i,
-             own_text(b, s));
+    str_addf(&text, "// ==== program %d ====\n%s", nsmall + i, own_text(b, s));
   }
   p->kernel_source = text.text;
   return true;

@@ -1,9 +1,12 @@
-/* cuda_build.h - collects the CUDA functions of a program: commands go in, launches, images and names come out.
+/* cuda_build.h - collects the CUDA functions of a program: commands go in, launches, images and
+ * names come out.
  *
- * Input: commands whose tensors and flags are set, kernels of their loop nests. Output: Cmd.launches of each, and in the
- * program kernel_names, kernel_source and one set of cubins for the target's architecture. Equal functions are one; small
- * ones share NVRTC programs, attention kernels have their own and are tried variant by variant until none spills.
- * Schedules of persistent kernels are the global `mt_schedules` of the first image: Launch.table_offset counts from it. */
+ * Input: commands whose tensors and flags are set, kernels of their loop nests. Output:
+ * Cmd.launches of each, and in the program kernel_names, kernel_source and one set of cubins for
+ * the target's architecture. Equal functions are one; small ones share NVRTC programs, attention
+ * kernels have their own and are tried variant by variant until none spills. Schedules of
+ * persistent kernels are the global `mt_schedules` of the first image: Launch.table_offset counts
+ * from it. */
 #ifndef MTC_CUDA_BUILD_H
 #define MTC_CUDA_BUILD_H
 #include "../runtime/fail.h"
@@ -19,8 +22,8 @@ CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source);
 /* From here on attention uses mma.sync even where wgmma exists: measurements compare the two. */
 void cuda_build_no_wgmma(CudaBuild *b, bool without);
 
-/* Adds the functions of one command and fills its launches. The command must stay where it is until cuda_build_finish.
- * False with a sentence in *why when CUDA has no kernel for it. */
+/* Adds the functions of one command and fills its launches. The command must stay where it is until
+ * cuda_build_finish. False with a sentence in *why when CUDA has no kernel for it. */
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why);
 bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why);
 bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why);

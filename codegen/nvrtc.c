@@ -9,19 +9,19 @@
 
 typedef struct NvrtcProgram *NvProgram;
 
-#define NVRTC_CALLS(X)                                                                             \
-  X(nvrtcVersion, (int *major, int *minor))                                                        \
-  X(nvrtcCreateProgram, (NvProgram * p, const char *source, const char *name, int n,               \
-                         const char *const *headers, const char *const *names))                    \
-  X(nvrtcDestroyProgram, (NvProgram * p))                                                          \
-  X(nvrtcCompileProgram, (NvProgram p, int n, const char *const *options))                         \
-  X(nvrtcGetCUBINSize, (NvProgram p, size_t *n))                                                   \
-  X(nvrtcGetCUBIN, (NvProgram p, char *to))                                                        \
-  X(nvrtcGetProgramLogSize, (NvProgram p, size_t *n))                                              \
+#define NVRTC_CALLS(X)                                                               \
+  X(nvrtcVersion, (int *major, int *minor))                                          \
+  X(nvrtcCreateProgram, (NvProgram * p, const char *source, const char *name, int n, \
+                         const char *const *headers, const char *const *names))      \
+  X(nvrtcDestroyProgram, (NvProgram * p))                                            \
+  X(nvrtcCompileProgram, (NvProgram p, int n, const char *const *options))           \
+  X(nvrtcGetCUBINSize, (NvProgram p, size_t * n))                                    \
+  X(nvrtcGetCUBIN, (NvProgram p, char *to))                                          \
+  X(nvrtcGetProgramLogSize, (NvProgram p, size_t * n))                               \
   X(nvrtcGetProgramLog, (NvProgram p, char *to))
 
 static struct {
-#define X(name, args) int (*name) args;
+#define X(name, args) int(*name) args;
   NVRTC_CALLS(X)
 #undef X
   int version; /* 1300 for 13.0 */
@@ -33,11 +33,11 @@ static bool load(Fail *f) {
       open_library((const char *const[]){"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", NULL},
                    "NVRTC, the CUDA runtime compiler", f);
   if (!lib) return false;
-#define X(name, args)                                                                              \
-  {                                                                                                \
-    void *p = dlsym(lib, #name);                                                                   \
-    if (!p) return fail_set(f, EXIT_DEVICE, "NVRTC is too old: it lacks `%s`", #name);             \
-    memcpy(&nv.name, &p, sizeof p);                                                                \
+#define X(name, args)                                                                  \
+  {                                                                                    \
+    void *p = dlsym(lib, #name);                                                       \
+    if (!p) return fail_set(f, EXIT_DEVICE, "NVRTC is too old: it lacks `%s`", #name); \
+    memcpy(&nv.name, &p, sizeof p);                                                    \
   }
   NVRTC_CALLS(X)
 #undef X
@@ -57,7 +57,7 @@ bool nvrtc_find(int *version, const char **path, Fail *f) {
   return true;
 }
 
-const CudaArch cuda_archs[] = {{80, "sm_80"},  {86, "sm_86"},   {89, "sm_89"},
+const CudaArch cuda_archs[] = {{80, "sm_80"},  {86, "sm_86"},    {89, "sm_89"},
                                {90, "sm_90a"}, {100, "sm_100a"}, {120, "sm_120a"}};
 const int cuda_arch_count = COUNT_OF(cuda_archs);
 
@@ -84,8 +84,8 @@ static int number_before(const char *text, const char *p) {
   return p < end ? atoi(p) : -1;
 }
 
-/* "ptxas info    : Function properties for NAME" / "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0
- * bytes spill loads" / "ptxas info    : Used 32 registers, ..." */
+/* "ptxas info    : Function properties for NAME" / "ptxas         .     0 bytes stack frame, 0
+ * bytes spill stores, 0 bytes spill loads" / "ptxas info    : Used 32 registers, ..." */
 static void read_log(Arena *a, CudaImage *m) {
   static const char function[] = "Function properties for ", used[] = "Used ";
   KernelUse *now = NULL;
@@ -99,7 +99,8 @@ static void read_log(Arena *a, CudaImage *m) {
       vec_push(a, &m->use, ((KernelUse){.name = intern(p + sizeof function - 1)}));
       now = &vec_last(&m->use);
     } else if (now && (p = strstr(text, "bytes stack frame"))) {
-      const char *stores = strstr(text, "bytes spill stores"), *loads = strstr(text, "bytes spill loads");
+      const char *stores = strstr(text, "bytes spill stores"),
+                 *loads = strstr(text, "bytes spill loads");
       ensure(stores && loads, "ptxas reports resource use in a new form: %s", text);
       now->stack_bytes = number_before(text, p);
       now->spill_bytes = number_before(text, stores) + number_before(text, loads);
@@ -148,14 +149,17 @@ static void cache_write(Arena *a, const char *path, const CudaImage *m) {
 /* ---- compiling ---- */
 static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
   const char *arch = arena_printf(a, "-arch=%s", cuda_arch(s->sm));
-  const char *options[] = {arch, "-std=c++17", "--ptxas-options=-v", "-default-device",
-                           "--diag-suppress=177", /* functions of the prelude that no kernel calls */
-                           s->fma ? "-fmad=true" : "-fmad=false",
-                           s->fma ? "-prec-div=true" : "-prec-div=false", /* to 2 units in the last place */
-                           s->fma ? "-prec-sqrt=true" : "-prec-sqrt=false"};
+  const char *options[] = {
+      arch,
+      "-std=c++17",
+      "--ptxas-options=-v",
+      "-default-device",
+      "--diag-suppress=177", /* functions of the prelude that no kernel calls */
+      s->fma ? "-fmad=true" : "-fmad=false",
+      s->fma ? "-prec-div=true" : "-prec-div=false", /* to 2 units in the last place */
+      s->fma ? "-prec-sqrt=true" : "-prec-sqrt=false"};
   uint64_t key = hash_text(s->source);
-  for (int i = 0; i < COUNT_OF(options); i++)
-    key = hash_bytes(options[i], strlen(options[i]), key);
+  for (int i = 0; i < COUNT_OF(options); i++) key = hash_bytes(options[i], strlen(options[i]), key);
   key = hash_bytes(&nv.version, sizeof nv.version, key);
   char *path = cache_path(a, key);
   if (!cache_read(a, path, m)) {
@@ -201,7 +205,8 @@ bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images
   memset(images, 0, sizeof *images * (size_t)n);
   for (int i = 0; i < WORKERS; i++) {
     workers[i] = (Worker){n, &next, sources, images, arena_new()};
-    if (pthread_create(&threads[i], NULL, work, &workers[i]) != 0) bug("no thread could be started");
+    if (pthread_create(&threads[i], NULL, work, &workers[i]) != 0)
+      bug("no thread could be started");
   }
   for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
   for (int i = 0; i < n; i++) { /* results leave the threads' arenas */

@@ -1,8 +1,8 @@
-/* print_cuda.c - the CUDA printer: text, vectors, indices, maps and the functions of a kernel. See print_cuda.h for the
- * orders of summation; nests with rows are in print_cuda_rows.c.
+/* print_cuda.c - the CUDA printer: text, vectors, indices, maps and the functions of a kernel. See
+ * print_cuda.h for the orders of summation; nests with rows are in print_cuda_rows.c.
  *
- * A map nest gives each thread a vector of consecutive elements. Loads and stores are 16 bytes wide wherever the strides
- * allow. */
+ * A map nest gives each thread a vector of consecutive elements. Loads and stores are 16 bytes wide
+ * wherever the strides allow. */
 #include <string.h>
 #include "embed.h"
 #include "prelude_c.h"
@@ -54,7 +54,8 @@ void pr_uniform(Printer *p) {
 
 /* ---- blocks of sums ---- */
 KRanges pr_sum_ranges(const Kernel *k) {
-  int64_t n = k->flat_sums ? k->cols : k->rows, size = ceil_div(n, cuda_sum_blocks(k->flat_sums, n));
+  int64_t n = k->flat_sums ? k->cols : k->rows,
+          size = ceil_div(n, cuda_sum_blocks(k->flat_sums, n));
   if (k->flat_sums) size = round_up(size, GRANULE);
   return (KRanges){ceil_div(n, size), size};
 }
@@ -76,8 +77,9 @@ static bool index_aligned(const KIndex *i, int inner_axis, int width) {
   return i->coef[inner_axis] == 1;
 }
 
-/* Consecutive elements of the innermost loop are consecutive in memory, and a vector of them is aligned. Of a row that ends
- * inside a granule, a load may take in what follows: at most to the next 32 bytes of the arena. */
+/* Consecutive elements of the innermost loop are consecutive in memory, and a vector of them is
+ * aligned. Of a row that ends inside a granule, a load may take in what follows: at most to the
+ * next 32 bytes of the arena. */
 static bool vector_access(const Printer *p, const KIndex *at, int param, int width) {
   const KParam *q = &p->k->params[param];
   int bytes = width * dtype_bytes(q->dtype);
@@ -87,9 +89,11 @@ static bool vector_access(const Printer *p, const KIndex *at, int param, int wid
 
 bool pr_vector_load(const Printer *p, KReg r) {
   const KInstr *i = pr_instr(p, r);
-  if (i->kind != KI_LOAD || p->width == 1 || kreg_level(p->n, i) != LV_ELEM || i->nguards) return false;
+  if (i->kind != KI_LOAD || p->width == 1 || kreg_level(p->n, i) != LV_ELEM || i->nguards)
+    return false;
   /* The gathered row must be known before the vector: a row value. */
-  if (i->nin && (i->gather % p->width || kreg_level(p->n, pr_instr(p, i->in[0])) == LV_ELEM)) return false;
+  if (i->nin && (i->gather % p->width || kreg_level(p->n, pr_instr(p, i->in[0])) == LV_ELEM))
+    return false;
   return vector_access(p, &i->at, i->param, p->width);
 }
 
@@ -105,22 +109,25 @@ const char *pr_vector_value(Printer *p, KReg r) {
   const KInstr *l = pr_instr(p, r);
   Str at = {.arena = p->out.arena};
   if (l->nin)
-    str_addf(&at, "mt_row(v%d, %lld) * %lld + ", (int)l->in[0], (long long)l->gather_rows, (long long)l->gather);
+    str_addf(&at, "mt_row(v%d, %lld) * %lld + ", (int)l->in[0], (long long)l->gather_rows,
+             (long long)l->gather);
   c_index(&at, &l->at, p->n);
-  return pr_text(p, "mt_vector<%s, %d>(p%d + %s)", c_memory_type(p->k->params[l->param].dtype), p->width, l->param,
-                 at.text);
+  return pr_text(p, "mt_vector<%s, %d>(p%d + %s)", c_memory_type(p->k->params[l->param].dtype),
+                 p->width, l->param, at.text);
 }
 
 void pr_declare_stores(Printer *p, const KPass *pass) {
   int width = p->n->map ? p->width : GRANULE;
   for (int i = 0; i < pass->nstores; i++)
-    pr_line(p, "MtVector<%s, %d> o%d;", c_memory_type(p->k->params[pass->stores[i].param].dtype), width,
-            pass->stores[i].param);
+    pr_line(p, "MtVector<%s, %d> o%d;", c_memory_type(p->k->params[pass->stores[i].param].dtype),
+            width, pass->stores[i].param);
 }
 
-/* The memory element that register r becomes. A bf16 register holds a bf16 value: its upper half is all of it. */
+/* The memory element that register r becomes. A bf16 register holds a bf16 value: its upper half is
+ * all of it. */
 static const char *stored(Printer *p, KReg r, DType t) {
-  if (t == DT_BF16 && pr_instr(p, r)->dtype == DT_BF16) return pr_text(p, "(uint16_t)(mt_bits(v%d) >> 16)", (int)r);
+  if (t == DT_BF16 && pr_instr(p, r)->dtype == DT_BF16)
+    return pr_text(p, "(uint16_t)(mt_bits(v%d) >> 16)", (int)r);
   Str e = {.arena = p->out.arena};
   c_stored(&e, t, pr_text(p, "v%d", (int)r));
   return e.text;
@@ -170,8 +177,8 @@ void pr_store_vectors(Printer *p, const KPass *pass, const char *end) {
     p->depth--;
     pr_open(p, "} else {");
     pr_line(p, "#pragma unroll");
-    pr_line(p, "for (int j = 0; j < %d; j++) if (c + j < %s) (p%d + %s)[j] = o%d.x[j];", GRANULE, end, s->param, at.text,
-            s->param);
+    pr_line(p, "for (int j = 0; j < %d; j++) if (c + j < %s) (p%d + %s)[j] = o%d.x[j];", GRANULE,
+            end, s->param, at.text, s->param);
     pr_close(p);
   }
 }
@@ -202,7 +209,8 @@ void pr_split(Printer *p, const char *flat, int from, int to, int64_t step) {
     str_addf(&e, below == 1 ? "%s" : "%s / %lld", flat, (long long)below);
     if (g > from) str_addf(&e, " %% %lld", (long long)dim);
     if (g == to - 1 && step > 1)
-      pr_line(p, "const %s h%d = (%s)(%s) * %lld;", p->index, group->last, p->index, e.text, (long long)step);
+      pr_line(p, "const %s h%d = (%s)(%s) * %lld;", p->index, group->last, p->index, e.text,
+              (long long)step);
     else
       pr_line(p, "const %s i%d = (%s)(%s);", p->index, group->last, p->index, e.text);
     below *= dim;
@@ -271,7 +279,8 @@ static void map_nest(Printer *p, CudaFunction *f) {
   if (wide) {
     for (int i = 0; i < pass->nregs; i++)
       if (pr_vector_load(p, pass->regs[i]))
-        pr_line(p, "%s r%d;", pr_vector_type(p, pr_instr(p, pass->regs[i])->param), (int)pass->regs[i]);
+        pr_line(p, "%s r%d;", pr_vector_type(p, pr_instr(p, pass->regs[i])->param),
+                (int)pass->regs[i]);
     pr_open(p, "{");
     pr_line(p, "const %s i%d = h%d;", p->index, last, last);
     for (int i = 0; i < pass->nregs; i++)
@@ -307,7 +316,8 @@ static bool uses(const Printer *p, KReg r) {
   return false;
 }
 
-/* q<reg> for every sum that the nest reads: range by range of the blocks, a warp each, then the ranges in order. */
+/* q<reg> for every sum that the nest reads: range by range of the blocks, a warp each, then the
+ * ranges in order. */
 static void fold_sums(Printer *p, int groups, int lanes) {
   int64_t blocks = pr_sum_ranges(p->k).blocks;
   for (int r = 0; r < p->k->ninstrs; r++) {
@@ -318,8 +328,8 @@ static void fold_sums(Printer *p, int groups, int lanes) {
     c_index(&c, &d->column, p->n);
     if (groups > 1) pr_line(p, "__shared__ %s f%d[%d][%d];", type, r, groups, lanes);
     pr_line(p, "%s = mt_fold_range(w%d, %s, %lld, %lld, group, %d);",
-            groups > 1 ? pr_text(p, "f%d[group][lane]", r) : pr_text(p, "%s s%d", type, r), r, c.text, (long long)blocks,
-            (long long)d->columns, groups);
+            groups > 1 ? pr_text(p, "f%d[group][lane]", r) : pr_text(p, "%s s%d", type, r), r,
+            c.text, (long long)blocks, (long long)d->columns, groups);
   }
   if (groups > 1) pr_line(p, "__syncthreads();");
   pr_line(p, "if (!inside || group) return;");
@@ -334,12 +344,14 @@ static void fold_sums(Printer *p, int groups, int lanes) {
   }
 }
 
-/* An element a thread; its sums are folded by all warps of the block when there are many blocks of partials. */
+/* An element a thread; its sums are folded by all warps of the block when there are many blocks of
+ * partials. */
 static void late_nest(Printer *p, CudaFunction *f) {
   enum { MANY = 32, WARP = 32 };
   const KNest *n = p->n;
   const KPass *pass = &n->passes[0];
-  int groups = pr_sum_ranges(p->k).blocks >= MANY ? MAP_THREADS / WARP : 1, lanes = MAP_THREADS / groups;
+  int groups = pr_sum_ranges(p->k).blocks >= MANY ? MAP_THREADS / WARP : 1,
+      lanes = MAP_THREADS / groups;
   int64_t elements = n->rows * n->cols;
   f->threads = MAP_THREADS;
   f->grid = ceil_div(elements, lanes);
@@ -364,10 +376,11 @@ static void print_params(Printer *p) {
   const Kernel *k = p->k;
   str_add(&p->out, "(");
   for (int i = 0; i < k->nparams; i++)
-    str_addf(&p->out, "%s\n    %s%s *p%d /* %s %s */", i ? "," : "", k->params[i].out ? "" : "const ",
-             c_memory_type(k->params[i].dtype), i, dtype_name(k->params[i].dtype),
-             shape_text(p->out.arena, &k->params[i].shape));
-  if (cuda_workspace(k)) str_addf(&p->out, "%s\n    float *w /* partial sums */", k->nparams ? "," : "");
+    str_addf(&p->out, "%s\n    %s%s *p%d /* %s %s */", i ? "," : "",
+             k->params[i].out ? "" : "const ", c_memory_type(k->params[i].dtype), i,
+             dtype_name(k->params[i].dtype), shape_text(p->out.arena, &k->params[i].shape));
+  if (cuda_workspace(k))
+    str_addf(&p->out, "%s\n    float *w /* partial sums */", k->nparams ? "," : "");
   str_add(&p->out, ") {\n");
   KRanges b = pr_sum_ranges(k);
   int64_t slot = 0;
@@ -386,16 +399,24 @@ static int64_t shared_bytes(int sm) {
   return (int64_t)kib << 10;
 }
 
-int kernel_print_cuda(const Kernel *k, int sm, Arena *a, CudaFunction *out, int most, const char **why) {
+int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunction *out, int most,
+                      const char **why) {
   if (k->nnests > most) {
     *why = arena_printf(a, "a kernel of %d launches", k->nnests);
     return 0;
   }
   for (int i = 0; i < k->nnests; i++) {
-    Printer p = {.k = k, .n = &k->nests[i], .out = {.arena = a}, .depth = 1, .width = 1, .shared_most = shared_bytes(sm)};
+    Printer p = {.k = k,
+                 .n = &k->nests[i],
+                 .out = {.arena = a},
+                 .depth = 1,
+                 .width = 1,
+                 .shared_most = shared_bytes(sm)};
     p.held = arena_array(a, bool, k->ninstrs + 1);
     p.cache = arena_array(a, uint8_t, k->ninstrs + 1);
     p.index = index_type(&p);
+    p.ahead = choice == CUDA_AHEAD;
+    p.thrifty = choice == CUDA_ONE_BLOCK;
     out[i] = (CudaFunction){0};
     print_params(&p);
     if (k->flat_sums && !p.n->late && !p.n->side && pr_count_sums(p.n))
@@ -408,6 +429,7 @@ int kernel_print_cuda(const Kernel *k, int sm, Arena *a, CudaFunction *out, int 
       pr_row_nest(&p, &out[i]);
     str_add(&p.out, "}\n");
     out[i].body = p.out.text;
+    if (choice == CUDA_ONE_BLOCK && out[i].resident) out[i].resident = 1;
     if (p.why) {
       *why = p.why;
       return 0;
@@ -417,12 +439,15 @@ int kernel_print_cuda(const Kernel *k, int sm, Arena *a, CudaFunction *out, int 
 }
 
 const char *cuda_function_text(const CudaFunction *f, const char *name, Arena *a) {
-  const char *bounds = f->resident ? arena_printf(a, "%d, %d", f->threads, f->resident) : arena_printf(a, "%d", f->threads);
-  return arena_printf(a, "extern \"C\" __global__ void __launch_bounds__(%s) %s%s", bounds, name, f->body);
+  const char *bounds = f->resident ? arena_printf(a, "%d, %d", f->threads, f->resident)
+                                   : arena_printf(a, "%d", f->threads);
+  return arena_printf(a, "extern \"C\" __global__ void __launch_bounds__(%s) %s%s", bounds, name,
+                      f->body);
 }
 
 /* ---- prelude ---- */
-/* Types and builtins that the C prelude names, and its functions that prelude_loops.cu has its own of. */
+/* Types and builtins that the C prelude names, and its functions that prelude_loops.cu has its own
+ * of. */
 static const char before[] =
     "// Types of the C prelude; no header is included.\n"
     "typedef signed char int8_t;\n"
@@ -438,8 +463,9 @@ static const char before[] =
     "#define __builtin_fabsf fabsf\n"
     "#define __builtin_sqrtf sqrtf\n"
     "#define __builtin_floorf floorf\n";
-static const char *const replaced[] = {"mt_round_bf16", "mt_to_bf16", "mt_from_f16", "mt_to_f16", "mt_round_f16", "mt_max",
-                                       "mt_min",        "mt_exp",     "mt_log",      "mt_tanh",   "mt_erf"};
+static const char *const replaced[] = {"mt_round_bf16", "mt_to_bf16", "mt_from_f16", "mt_to_f16",
+                                       "mt_round_f16",  "mt_max",     "mt_min",      "mt_exp",
+                                       "mt_log",        "mt_tanh",    "mt_erf"};
 
 const char *cuda_prelude_text(Arena *a) {
   Str s = {.arena = a};
@@ -447,7 +473,8 @@ const char *cuda_prelude_text(Arena *a) {
   static const char include[] = "#include <stdint.h>\n";
   if (str_starts(body, include)) body += sizeof include - 1;
   str_add(&s, before);
-  for (int i = 0; i < COUNT_OF(replaced); i++) str_addf(&s, "#define %s mt_c_%s\n", replaced[i], replaced[i] + 3);
+  for (int i = 0; i < COUNT_OF(replaced); i++)
+    str_addf(&s, "#define %s mt_c_%s\n", replaced[i], replaced[i] + 3);
   str_add(&s, body);
   for (int i = 0; i < COUNT_OF(replaced); i++) str_addf(&s, "#undef %s\n", replaced[i]);
   str_add(&s, cuda_prelude_loops);

@@ -9,7 +9,8 @@ static void define(Str *s, const char *name, int64_t value) {
   str_addf(s, "#define %s %lld\n", name, (long long)value);
 }
 
-static void define_access(Str *s, const char *name, DType t, void (*fill)(Str *, DType, const char *)) {
+static void define_access(Str *s, const char *name, DType t,
+                          void (*fill)(Str *, DType, const char *)) {
   str_addf(s, "#define %s(x) ", name);
   fill(s, t, "(x)");
   str_add(s, "\n");
@@ -26,7 +27,10 @@ static int scatter_passes(const ScatterProblem *p) {
 /* Columns that a thread takes at once. */
 static int width(const ScatterProblem *p) {
   int vec = 8;
-  while (vec > 1 && (p->columns % vec || p->row_stride % vec || p->align < (vec * dtype_bytes(p->row_dtype) < 16 ? vec * dtype_bytes(p->row_dtype) : 16))) vec /= 2;
+  while (vec > 1 &&
+         (p->columns % vec || p->row_stride % vec ||
+          p->align < (vec * dtype_bytes(p->row_dtype) < 16 ? vec * dtype_bytes(p->row_dtype) : 16)))
+    vec /= 2;
   return vec;
 }
 
@@ -42,7 +46,8 @@ const char *scatter_source(const ScatterProblem *p, Arena *a) {
   define(&s, "PASSES", passes);
   define(&s, "BITS", bits);
   define(&s, "VEC", width(p));
-  str_addf(&s, "#define ROW_T %s\n#define OUT_T %s\n", c_memory_type(p->row_dtype), c_memory_type(p->out_dtype));
+  str_addf(&s, "#define ROW_T %s\n#define OUT_T %s\n", c_memory_type(p->row_dtype),
+           c_memory_type(p->out_dtype));
   define_access(&s, "LOAD_ROW", p->row_dtype, c_loaded);
   define_access(&s, "LOAD_OUT", p->out_dtype, c_loaded);
   define_access(&s, "STORE_OUT", p->out_dtype, c_stored);
@@ -58,8 +63,11 @@ int scatter_launches(const ScatterProblem *p, Arena *a, ScatterLaunch out[SCATTE
     out[n++] = (ScatterLaunch){arena_printf(a, "scatter_count_%d", i), parts, 256};
     out[n++] = (ScatterLaunch){arena_printf(a, "scatter_move_%d", i), parts, 256};
   }
-  out[n++] = (ScatterLaunch){"scatter_sum", ceil_div(p->n, SUM_PLACES) + (p->accumulate ? 0 : p->rows), 512};
+  out[n++] = (ScatterLaunch){"scatter_sum",
+                             ceil_div(p->n, SUM_PLACES) + (p->accumulate ? 0 : p->rows), 512};
   return n;
 }
 
-int64_t scatter_workspace(int64_t n) { return (4 * n + (ceil_div(n, SORT_PART) << MOST_BITS)) * 4; }
+int64_t scatter_workspace(int64_t n) {
+  return (4 * n + (ceil_div(n, SORT_PART) << MOST_BITS)) * 4;
+}

@@ -1,12 +1,13 @@
-/* scatter_cuda.h - the CUDA source of scatter_add (codegen/cuda/scatter_add.cu) and its launches. */
+/* scatter_cuda.h - the CUDA source of scatter_add (codegen/cuda/scatter_add.cu) and its launches.
+ */
 #ifndef MTC_SCATTER_CUDA_H
 #define MTC_SCATTER_CUDA_H
 #include "../ir/types.h"
 
 typedef struct {
-  int64_t n, rows, columns;   /* ids; rows and columns of the result */
-  int64_t row_stride;         /* elements between the rows that are added */
-  int align;                  /* bytes that divide the addresses of the rows and of the result, up to 16 */
+  int64_t n, rows, columns; /* ids; rows and columns of the result */
+  int64_t row_stride;       /* elements between the rows that are added */
+  int align; /* bytes that divide the addresses of the rows and of the result, up to 16 */
   DType row_dtype, out_dtype; /* f32, bf16 or f16 */
   bool accumulate;
 } ScatterProblem;

@@ -1,14 +1,17 @@
-/* cuda_gemm.c - GEMM commands through cuBLASLt: our workspace, no hidden memory, algorithms by a fixed rule.
+/* cuda_gemm.c - GEMM commands through cuBLASLt: our workspace, no hidden memory, algorithms by a
+ * fixed rule.
  *
- * Matrices of a Gemm are row-major; cuBLASLt's are column-major, where a row-major matrix is its transpose. So
- * C[M,N] = A B is computed as C^T = B^T A^T: B is the first operand, A the second, and the stored bytes stay as they are.
+ * Matrices of a Gemm are row-major; cuBLASLt's are column-major, where a row-major matrix is its
+ * transpose. So C[M,N] = A B is computed as C^T = B^T A^T: B is the first operand, A the second,
+ * and the stored bytes stay as they are.
  *
- * A long size that is no multiple of 8 (a vocabulary of 50,257) is cut into the largest multiple and a rest, since kernels
- * that move 16 bytes at a time are several times faster: columns side by side, contracted ones added after.
+ * A long size that is no multiple of 8 (a vocabulary of 50,257) is cut into the largest multiple
+ * and a rest, since kernels that move 16 bytes at a time are several times faster: rows and columns
+ * side by side, contracted ones added after.
  *
- * The rule: the first algorithm of cuBLASLt's heuristic that needs no more than the plan's workspace, without partial sums in
- * the output's dtype. The query depends on shapes, dtypes and alignment only, so that a recomputed or repeated product takes the
- * same algorithm. */
+ * The rule: the first algorithm of cuBLASLt's heuristic that needs no more than the plan's
+ * workspace, without partial sums in the output's dtype. The query depends on shapes, dtypes and
+ * alignment only, so that a recomputed or repeated product takes the same algorithm. */
 #include "cuda_parts.h"
 #include <string.h>
 
@@ -23,8 +26,8 @@ static int lt_type(DType t) {
 }
 
 /* A row-major matrix as stored, `rows` rows of `cols`, as the column-major matrix cols x rows. */
-static bool layout(const Cmd *c, const Gemm *m, LtMatrixLayout *l, DType t, int64_t rows, int64_t cols, int64_t ld,
-                   int64_t step, Fail *f) {
+static bool layout(const Cmd *c, const Gemm *m, LtMatrixLayout *l, DType t, int64_t rows,
+                   int64_t cols, int64_t ld, int64_t step, Fail *f) {
   int32_t batch = (int32_t)m->batch;
   return lt_ok(lt.cublasLtMatrixLayoutCreate(l, lt_type(t), (uint64_t)cols, (uint64_t)rows, ld), c,
                "describe a matrix", f) &&
@@ -36,7 +39,9 @@ static bool layout(const Cmd *c, const Gemm *m, LtMatrixLayout *l, DType t, int6
 }
 
 /* Bytes from the start of the arena. */
-static int64_t place(const Tensor *t, int64_t elements) { return t->offset + elements * dtype_bytes(t->dtype); }
+static int64_t place(const Tensor *t, int64_t elements) {
+  return t->offset + elements * dtype_bytes(t->dtype);
+}
 
 /* Largest power of two, up to 256, that divides the address wherever its buffer is placed. */
 static uint32_t alignment(int64_t offset) {
@@ -49,25 +54,28 @@ static bool choose(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
   LtPreference pref = NULL;
   uint64_t workspace = (uint64_t)c->workspace_bytes;
   uint32_t reduction = LT_REDUCTION_NOT_OUTPUT_TYPE;
-  uint32_t align[] = {alignment(place(&c->tensors[1], g->offset_b)), alignment(place(&c->tensors[0], g->offset_a)),
+  uint32_t align[] = {alignment(place(&c->tensors[1], g->offset_b)),
+                      alignment(place(&c->tensors[0], g->offset_a)),
                       alignment(place(&c->tensors[2], g->offset_c))};
   LtHeuristic best = {0};
   int found = 0;
-  bool ok =
-      lt_ok(lt.cublasLtMatmulPreferenceCreate(&pref), c, "make a preference", f) &&
-      lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_WORKSPACE, &workspace, 8), c,
-            "bound its workspace", f) &&
-      lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_REDUCTION, &reduction, 4), c,
-            "bound its reductions", f);
-  static const int attributes[] = {LT_PREF_ALIGN_A, LT_PREF_ALIGN_B, LT_PREF_ALIGN_C, LT_PREF_ALIGN_D};
+  bool ok = lt_ok(lt.cublasLtMatmulPreferenceCreate(&pref), c, "make a preference", f) &&
+            lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_WORKSPACE, &workspace, 8),
+                  c, "bound its workspace", f) &&
+            lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_REDUCTION, &reduction, 4),
+                  c, "bound its reductions", f);
+  static const int attributes[] = {LT_PREF_ALIGN_A, LT_PREF_ALIGN_B, LT_PREF_ALIGN_C,
+                                   LT_PREF_ALIGN_D};
   for (int i = 0; ok && i < COUNT_OF(attributes); i++)
-    ok = lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, attributes[i], &align[i < 2 ? i : 2], 4), c,
-               "take an alignment", f);
-  ok = ok && lt_ok(lt.cublasLtMatmulAlgoGetHeuristic(d->lt, g->desc, g->a, g->b, g->c, g->c, pref, 1,
-                                                     &best, &found),
+    ok = lt_ok(
+        lt.cublasLtMatmulPreferenceSetAttribute(pref, attributes[i], &align[i < 2 ? i : 2], 4), c,
+        "take an alignment", f);
+  ok = ok && lt_ok(lt.cublasLtMatmulAlgoGetHeuristic(d->lt, g->desc, g->a, g->b, g->c, g->c, pref,
+                                                     1, &best, &found),
                    c, "choose an algorithm", f);
   if (ok && (!found || best.state))
-    ok = fail_set(f, EXIT_DEVICE, "%s (%s): cuBLASLt has no algorithm for this product", c->name, c->where);
+    ok = fail_set(f, EXIT_DEVICE, "%s (%s): cuBLASLt has no algorithm for this product", c->name,
+                  c->where);
   if (pref) lt.cublasLtMatmulPreferenceDestroy(pref);
   g->algo = best.algo;
   g->workspace = best.workspace;
@@ -79,10 +87,13 @@ static bool part_ready(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
   const Tensor *t = c->tensors;
   int32_t op_b = m->trans_b, op_a = m->trans_a;
   g->beta = m->accumulate ? 1 : 0;
-  return lt_ok(lt.cublasLtMatmulDescCreate(&g->desc, m->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32, LT_R_32F),
+  return lt_ok(lt.cublasLtMatmulDescCreate(&g->desc, m->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32,
+                                           LT_R_32F),
                c, "describe a product", f) &&
-         lt_ok(lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSA, &op_b, 4), c, "transpose", f) &&
-         lt_ok(lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSB, &op_a, 4), c, "transpose", f) &&
+         lt_ok(lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSA, &op_b, 4), c, "transpose",
+               f) &&
+         lt_ok(lt.cublasLtMatmulDescSetAttribute(g->desc, LT_DESC_TRANSB, &op_a, 4), c, "transpose",
+               f) &&
          layout(c, m, &g->a, t[1].dtype, m->trans_b ? m->n : m->k, m->trans_b ? m->k : m->n, m->ldb,
                 m->step_b, f) &&
          layout(c, m, &g->b, t[0].dtype, m->trans_a ? m->k : m->m, m->trans_a ? m->m : m->k, m->lda,
@@ -92,11 +103,14 @@ static bool part_ready(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
 
 /* ---- cutting ---- */
 enum { VECTOR = 8, LONG = 512 };
-static bool awkward(int64_t n) { return n > LONG && n % VECTOR; }
+static bool awkward(int64_t n) {
+  return n > LONG && n % VECTOR;
+}
 
 static bool vectors(const Cmd *c) {
   const Gemm *m = &c->gemm;
-  bool ok = m->lda % VECTOR == 0 && m->ldb % VECTOR == 0 && m->ldc % VECTOR == 0 && c->tensors[0].dtype != DT_F32;
+  bool ok = m->lda % VECTOR == 0 && m->ldb % VECTOR == 0 && m->ldc % VECTOR == 0 &&
+            c->tensors[0].dtype != DT_F32;
   for (int i = 0; i < 3; i++) ok = ok && c->tensors[i].offset % 16 == 0;
   return ok;
 }
@@ -106,13 +120,21 @@ static void cut(const Cmd *c, CudaGemm *g) {
   GemmPart *main = &g->part[0], *rest = &g->part[1];
   main->m = rest->m = *m;
   g->nparts = 1;
-  if (!vectors(c) || (!awkward(m->n) && !awkward(m->k))) return;
+  /* Only along rows as they lie in memory does it matter. */
+  bool in_n = awkward(m->n), in_m = m->trans_a && awkward(m->m),
+       in_k = (!m->trans_a || m->trans_b) && awkward(m->k);
+  if (!vectors(c) || !(in_n || in_m || in_k)) return;
   g->nparts = 2;
-  if (awkward(m->n)) {
+  if (in_n) {
     int64_t n = main->m.n = m->n / VECTOR * VECTOR;
     rest->m.n = m->n - n;
     rest->offset_b = m->trans_b ? n * m->ldb : n;
     rest->offset_c = n;
+  } else if (in_m) {
+    int64_t rows = main->m.m = m->m / VECTOR * VECTOR;
+    rest->m.m = m->m - rows;
+    rest->offset_a = m->trans_a ? rows : rows * m->lda;
+    rest->offset_c = rows * m->ldc;
   } else {
     int64_t k = main->m.k = m->k / VECTOR * VECTOR;
     rest->m.k = m->k - k;
@@ -134,10 +156,12 @@ bool cuda_gemm_run(Device *d, const Cmd *c, const CudaGemm *g, Fail *f) {
   const Tensor *t = c->tensors;
   for (int i = 0; i < g->nparts; i++) {
     const GemmPart *p = &g->part[i];
-    CUdeviceptr a = device_at(d, place(&t[0], p->offset_a)), b = device_at(d, place(&t[1], p->offset_b)),
+    CUdeviceptr a = device_at(d, place(&t[0], p->offset_a)),
+                b = device_at(d, place(&t[1], p->offset_b)),
                 out = device_at(d, place(&t[2], p->offset_c));
-    if (!lt_ok(lt.cublasLtMatmul(d->lt, p->desc, &alpha, b, p->a, a, p->b, &p->beta, out, p->c, out, p->c, &p->algo,
-                                 device_at(d, c->workspace_offset), p->workspace, d->stream),
+    if (!lt_ok(lt.cublasLtMatmul(d->lt, p->desc, &alpha, b, p->a, a, p->b, &p->beta, out, p->c, out,
+                                 p->c, &p->algo, device_at(d, c->workspace_offset), p->workspace,
+                                 d->stream),
                c, "multiply", f))
       return false;
   }

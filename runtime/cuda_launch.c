@@ -28,19 +28,22 @@ static void add_float(CudaLaunch *l, double v) {
   add_word(l, w);
 }
 
-/* A tensor map over [B, T, heads, head] in boxes of `rows` tokens of one head, 64 elements wide: the layout in shared memory
- * that the wgmma kernels read (128-byte swizzle). */
+/* A tensor map over [B, T, heads, head] in boxes of `rows` tokens of one head, 64 elements wide:
+ * the layout in shared memory that the wgmma kernels read (128-byte swizzle). */
 static bool add_map(CudaLaunch *l, Device *d, const Cmd *c, const Tensor *t, int rows, int *nmaps,
                     Fail *f) {
   enum { BOX_WIDTH = 64 };
   CUtensorMap *m = &l->map[(*nmaps)++];
-  uint64_t dims[4] = {(uint64_t)t->dim[3], (uint64_t)t->dim[2], (uint64_t)t->dim[1], (uint64_t)t->dim[0]};
-  uint64_t strides[3] = {(uint64_t)t->stride[2] * 2, (uint64_t)t->stride[1] * 2, (uint64_t)t->stride[0] * 2};
+  uint64_t dims[4] = {(uint64_t)t->dim[3], (uint64_t)t->dim[2], (uint64_t)t->dim[1],
+                      (uint64_t)t->dim[0]};
+  uint64_t strides[3] = {(uint64_t)t->stride[2] * 2, (uint64_t)t->stride[1] * 2,
+                         (uint64_t)t->stride[0] * 2};
   uint32_t box[4] = {BOX_WIDTH, 1, (uint32_t)rows, 1}, steps[4] = {1, 1, 1, 1};
   l->arg[l->n++] = m;
-  return cuda_ok(cu.cuTensorMapEncodeTiled(m, CU_MAP_BF16, 4, (void *)(uintptr_t)device_at(d, t->offset),
-                                           dims, strides, box, steps, 0, CU_MAP_SWIZZLE_128, CU_MAP_L2_256, 0),
-                 f, "%s (%s): describing a tensor to the copy engine", c->name, c->where);
+  return cuda_ok(
+      cu.cuTensorMapEncodeTiled(m, CU_MAP_BF16, 4, (void *)(uintptr_t)device_at(d, t->offset), dims,
+                                strides, box, steps, 0, CU_MAP_SWIZZLE_128, CU_MAP_L2_256, 0),
+      f, "%s (%s): describing a tensor to the copy engine", c->name, c->where);
 }
 
 /* The tensors of an attention command by name; see program.h for their order. */
@@ -63,9 +66,12 @@ static AttTensors attention_tensors(const Cmd *c) {
 }
 
 /* Row length of W: the queries rounded up to 128, plus 128. */
-static int64_t work_row(int64_t tq) { return round_up(tq, 128) + 128; }
+static int64_t work_row(int64_t tq) {
+  return round_up(tq, 128) + 128;
+}
 
-static void mma_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch *s, const AttTensors *t) {
+static void mma_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch *s,
+                     const AttTensors *t) {
   const double scale = c->attention.scale, sl2 = scale * M_LOG2E;
   int64_t tq = t->q->dim[1], tk = t->k->dim[1], heads = t->q->dim[2], kv = t->k->dim[2];
   int64_t ldq = t->q->stride[1], ldk = t->k->stride[1], ldv = t->v->stride[1];
@@ -103,7 +109,8 @@ static void mma_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch 
   add_float(l, sl2);
 }
 
-static bool wgmma_args(CudaLaunch *l, Device *d, const Cmd *c, const Launch *s, const AttTensors *t, Fail *f) {
+static bool wgmma_args(CudaLaunch *l, Device *d, const Cmd *c, const Launch *s, const AttTensors *t,
+                       Fail *f) {
   const double scale = c->attention.scale, sl2 = scale * M_LOG2E;
   int64_t tq = t->q->dim[1], heads = t->q->dim[2], kv = t->k->dim[2];
   int n = 0, own = s->rows, stream = s->cols, store = s->store_rows;
@@ -153,8 +160,9 @@ bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *launches, Fail *f)
       for (int k = 0; k < c->ntensors; k++) add_ptr(l, d, &c->tensors[k]);
       if (c->workspace_bytes) add_word(l, device_at(d, c->workspace_offset));
     }
-    if (s->shared && !cuda_ok(cu.cuFuncSetAttribute(l->function, CU_FUNC_DYNAMIC_SHARED, s->shared), f,
-                              "%s (%s): %d bytes of shared memory", c->name, c->where, s->shared))
+    if (s->shared &&
+        !cuda_ok(cu.cuFuncSetAttribute(l->function, CU_FUNC_DYNAMIC_SHARED, s->shared), f,
+                 "%s (%s): %d bytes of shared memory", c->name, c->where, s->shared))
       return false;
   }
   return true;
@@ -164,8 +172,8 @@ bool cuda_launch(Device *d, const Cmd *c, CudaLaunch *launches, Fail *f) {
   for (int i = 0; i < c->nlaunches; i++) {
     const Launch *s = &c->launches[i];
     CUresult r = cu.cuLaunchKernel(launches[i].function, (unsigned)s->grid[0], (unsigned)s->grid[1],
-                                   (unsigned)s->grid[2], (unsigned)s->threads, 1, 1, (unsigned)s->shared,
-                                   d->stream, launches[i].arg, NULL);
+                                   (unsigned)s->grid[2], (unsigned)s->threads, 1, 1,
+                                   (unsigned)s->shared, d->stream, launches[i].arg, NULL);
     if (!cuda_ok(r, f, "launching %s (%s)", c->name, c->where)) return false;
   }
   return true;

@@ -35,6 +35,11 @@ MT_FN float mt_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+MT_FN float mt_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 MT_FN float mt_exp(float x) { return mt_exp2(x * 1.44269504f); }
 MT_FN float mt_log(float x) { return logf(x); }
 MT_FN float mt_erf(float x) { return erff(x); }
@@ -44,7 +49,7 @@ MT_FN float mt_tanh(float x) {
   p = fmaf(p, z, -5.37397155531e-2f);
   p = fmaf(p, z, 1.33314422036e-1f);
   p = fmaf(p, z, -3.33332819422e-1f);
-  const float small = fmaf(p * z, x, x), large = 1.0f - 2.0f / (mt_exp2(a * 2.88539008f) + 1.0f);
+  const float small = fmaf(p * z, x, x), large = fmaf(-2.0f, mt_reciprocal(mt_exp2(a * 2.88539008f) + 1.0f), 1.0f);
   return a < 0.625f ? small : copysignf(large, x);
 }
 
@@ -63,25 +68,21 @@ template <class T, int N> MT_FN void mt_keep(MtVector<T, N> &v) {
   for (int i = 0; i < (int)sizeof v / 4; i++) asm volatile("" : "+r"(w[i]));
 }
 
-// ---- folds of a row over its N threads: a butterfly of each warp, then the warps in order; G rows in a block ----
+// ---- folds of a row over its N threads: a butterfly of each warp, then the warps in order. A block of G rows folds all at
+// once ----
 template <class T> struct MtSum { MT_FN T f(T a, T b) { return a + b; } };
 template <class T> struct MtMax;
 template <> struct MtMax<float> { MT_FN float f(float a, float b) { return mt_max(a, b); } };
 template <> struct MtMax<int32_t> { MT_FN int32_t f(int32_t a, int32_t b) { return a > b ? a : b; } };
 template <> struct MtMax<uint32_t> { MT_FN uint32_t f(uint32_t a, uint32_t b) { return a > b ? a : b; } };
-// All threads of this row: a barrier of its own for each row of a block.
-template <int N, int G> MT_FN void mt_row_barrier() {
-  if (G == 1) __syncthreads();
-  else asm volatile("bar.sync %0, %1;" ::"r"((int)threadIdx.x / N + 1), "n"(N) : "memory");
-}
 template <class F, int N, int G, class T> MT_FN T mt_fold(T x) {
   #pragma unroll
   for (int o = 16; o; o /= 2) x = F::f(x, __shfl_xor_sync(0xffffffffu, x, o));
   if (N == 32) return x;
   __shared__ T warps[N * G / 32];
-  mt_row_barrier<N, G>();
+  __syncthreads();
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-  mt_row_barrier<N, G>();
+  __syncthreads();
   const T *w = warps + threadIdx.x / N * (N / 32);
   T y = w[0];
   #pragma unroll
@@ -106,9 +107,9 @@ template <int N, int G, class T> MT_FN int32_t mt_row_argmax(T x, int32_t at) {
   if (N == 32) return at;
   __shared__ T warps[N * G / 32];
   __shared__ int32_t where[N * G / 32];
-  mt_row_barrier<N, G>();
+  __syncthreads();
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x, where[threadIdx.x / 32] = at;
-  mt_row_barrier<N, G>();
+  __syncthreads();
   const int first = threadIdx.x / N * (N / 32);
   for (int i = 0; i < N / 32; i++) mt_argmax(x, at, warps[first + i], where[first + i]);
   return at;

@@ -1,5 +1,5 @@
-/* cuda_graphs.h - graphs whose loop nests are what training consists of, for the tests of the CUDA target: one row each,
- * forward and backward, at any number of rows and columns. */
+/* cuda_graphs.h - graphs whose loop nests are what training consists of, for the tests of the CUDA
+ * target: one row each, forward and backward, at any number of rows and columns. */
 #ifndef CUDA_GRAPHS_H
 #define CUDA_GRAPHS_H
 #include <math.h>
@@ -27,10 +27,18 @@ static inline ValueId kg_input(KernelGraph *k, DType t, Shape s, double lo, doub
   vec_push(k->a, &k->inputs, ((GraphInput){name, v, lo, hi}));
   return v;
 }
-static inline ValueId kg_wide(KernelGraph *k) { return kg_input(k, k->t, SHAPE(k->rows, k->cols), -2, 2); }
-static inline ValueId kg_f32(KernelGraph *k, ValueId v) { return g_cast(k->g, v, DT_F32); }
-static inline void kg_out(KernelGraph *k, ValueId v) { graph_result(k->g, intern_printf("y%d", k->results++), v); }
-static inline ValueId kg_narrow(KernelGraph *k, ValueId v) { return g_cast(k->g, v, k->t); }
+static inline ValueId kg_wide(KernelGraph *k) {
+  return kg_input(k, k->t, SHAPE(k->rows, k->cols), -2, 2);
+}
+static inline ValueId kg_f32(KernelGraph *k, ValueId v) {
+  return g_cast(k->g, v, DT_F32);
+}
+static inline void kg_out(KernelGraph *k, ValueId v) {
+  graph_result(k->g, intern_printf("y%d", k->results++), v);
+}
+static inline ValueId kg_narrow(KernelGraph *k, ValueId v) {
+  return g_cast(k->g, v, k->t);
+}
 
 /* Results: y in the activations' type and the gradients of wrt, with dy as an input. */
 static inline void kg_both_ways(KernelGraph *k, ValueId y, int n, const ValueId *wrt) {
@@ -43,7 +51,8 @@ static inline void kg_both_ways(KernelGraph *k, ValueId y, int n, const ValueId 
 }
 
 static inline void kg_layernorm(KernelGraph *k) {
-  ValueId x = kg_wide(k), w = kg_input(k, k->t, SHAPE(k->cols), .5, 1.5), b = kg_input(k, k->t, SHAPE(k->cols), -1, 1);
+  ValueId x = kg_wide(k), w = kg_input(k, k->t, SHAPE(k->cols), .5, 1.5),
+          b = kg_input(k, k->t, SHAPE(k->cols), -1, 1);
   ValueId y = c_layernorm(k->g, kg_f32(k, x), kg_f32(k, w), kg_f32(k, b), 1e-5);
   kg_both_ways(k, y, 3, (ValueId[]){x, w, b});
 }
@@ -98,21 +107,30 @@ static inline void kg_rope(KernelGraph *k) {
 static inline void kg_adamw(KernelGraph *k) {
   Graph *g = k->g;
   Shape s = SHAPE(k->rows, k->cols);
-  ValueId p = kg_input(k, DT_F32, s, -1, 1), d = kg_input(k, DT_F32, s, -1, 1), m = kg_input(k, DT_F32, s, -1, 1),
-          v = kg_input(k, DT_F32, s, 0, 1), lr = kg_input(k, DT_F32, shape_scalar(), 1e-4, 1e-3),
-          clip = kg_input(k, DT_F32, shape_scalar(), .5, 1), step = kg_input(k, DT_F32, shape_scalar(), 1, 9);
+  ValueId p = kg_input(k, DT_F32, s, -1, 1), d = kg_input(k, DT_F32, s, -1, 1),
+          m = kg_input(k, DT_F32, s, -1, 1), v = kg_input(k, DT_F32, s, 0, 1),
+          lr = kg_input(k, DT_F32, shape_scalar(), 1e-4, 1e-3),
+          clip = kg_input(k, DT_F32, shape_scalar(), .5, 1),
+          step = kg_input(k, DT_F32, shape_scalar(), 1, 9);
   ValueId one = g_const(g, DT_F32, shape_scalar(), 1);
-  ValueId c1 = g_bin(g, OP_SUB, one, g_bin(g, OP_POW, g_const(g, DT_F32, shape_scalar(), .9), step));
-  ValueId c2 = g_bin(g, OP_SUB, one, g_bin(g, OP_POW, g_const(g, DT_F32, shape_scalar(), .95), step));
+  ValueId c1 =
+      g_bin(g, OP_SUB, one, g_bin(g, OP_POW, g_const(g, DT_F32, shape_scalar(), .9), step));
+  ValueId c2 =
+      g_bin(g, OP_SUB, one, g_bin(g, OP_POW, g_const(g, DT_F32, shape_scalar(), .95), step));
   ValueId x = g_bin(g, OP_MUL, d, clip);
   ValueId m2 = g_bin(g, OP_ADD, g_bin(g, OP_MUL, m, g_const(g, DT_F32, shape_scalar(), .9)),
                      g_bin(g, OP_MUL, x, g_const(g, DT_F32, shape_scalar(), .1)));
-  ValueId v2 = g_bin(g, OP_ADD, g_bin(g, OP_MUL, v, g_const(g, DT_F32, shape_scalar(), .95)),
-                     g_bin(g, OP_MUL, g_bin(g, OP_MUL, x, x), g_const(g, DT_F32, shape_scalar(), .05)));
-  ValueId den = g_bin(g, OP_ADD, g_unary(g, OP_SQRT, g_bin(g, OP_DIV, v2, c2)), g_const(g, DT_F32, shape_scalar(), 1e-8));
+  ValueId v2 =
+      g_bin(g, OP_ADD, g_bin(g, OP_MUL, v, g_const(g, DT_F32, shape_scalar(), .95)),
+            g_bin(g, OP_MUL, g_bin(g, OP_MUL, x, x), g_const(g, DT_F32, shape_scalar(), .05)));
+  ValueId den = g_bin(g, OP_ADD, g_unary(g, OP_SQRT, g_bin(g, OP_DIV, v2, c2)),
+                      g_const(g, DT_F32, shape_scalar(), 1e-8));
   ValueId u = g_bin(g, OP_DIV, g_bin(g, OP_DIV, m2, c1), den);
-  ValueId p2 = g_bin(g, OP_SUB, g_bin(g, OP_MUL, p, g_bin(g, OP_SUB, one, g_bin(g, OP_MUL, lr, g_const(g, DT_F32, shape_scalar(), .1)))),
-                     g_bin(g, OP_MUL, u, lr));
+  ValueId p2 = g_bin(
+      g, OP_SUB,
+      g_bin(g, OP_MUL, p,
+            g_bin(g, OP_SUB, one, g_bin(g, OP_MUL, lr, g_const(g, DT_F32, shape_scalar(), .1)))),
+      g_bin(g, OP_MUL, u, lr));
   kg_out(k, m2);
   kg_out(k, v2);
   kg_out(k, p2);
@@ -129,14 +147,16 @@ static inline void kg_norm(KernelGraph *k) {
 }
 static inline void kg_embedding(KernelGraph *k) {
   int64_t v = 97;
-  ValueId table = kg_input(k, k->t, SHAPE(v, k->cols), -1, 1), pos = kg_input(k, k->t, SHAPE(k->rows, k->cols), -1, 1);
+  ValueId table = kg_input(k, k->t, SHAPE(v, k->cols), -1, 1),
+          pos = kg_input(k, k->t, SHAPE(k->rows, k->cols), -1, 1);
   ValueId ids = kg_input(k, DT_I32, SHAPE(k->rows), 0, (double)v);
   kg_out(k, g_binary(k->g, OP_ADD, g_gather(k->g, table, ids), pos));
 }
 static inline void kg_copies(KernelGraph *k) { /* what strides cannot say */
   ValueId x = kg_wide(k), y = kg_wide(k);
   kg_out(k, g_reshape(k->g, g_transpose(k->g, x, (int64_t[]){1, 0}), SHAPE(k->rows * k->cols)));
-  ValueId half = g_slice(k->g, y, 1, 0, k->cols / 2), rest = g_slice(k->g, y, 1, k->cols / 2, k->cols);
+  ValueId half = g_slice(k->g, y, 1, 0, k->cols / 2),
+          rest = g_slice(k->g, y, 1, k->cols / 2, k->cols);
   kg_out(k, g_concat(k->g, 2, (ValueId[]){g_unary(k->g, OP_NEG, rest), half}, 1));
   kg_out(k, g_pad(k->g, half, (int64_t[]){1, 3}, (int64_t[]){0, 5}));
 }
@@ -145,7 +165,9 @@ static inline void kg_extremes(KernelGraph *k) {
   kg_out(k, g_reduce(k->g, OP_AMAX, x, 1, (int64_t[]){1}));
   kg_out(k, g_reduce(k->g, OP_ARGMAX, x, 1, (int64_t[]){1}));
 }
-static inline void kg_copy(KernelGraph *k) { kg_out(k, g_unary(k->g, OP_NEG, kg_wide(k))); }
+static inline void kg_copy(KernelGraph *k) {
+  kg_out(k, g_unary(k->g, OP_NEG, kg_wide(k)));
+}
 
 static const struct KernelGraphRow {
   const char *name;

@@ -1,7 +1,8 @@
-/* check.c - device_check: runs every emitted kernel on the GPU against references in f64, then measures.
+/* check.c - device_check: runs every emitted kernel on the GPU against references in f64, then
+ * measures.
  *
- * usage: device_check [check] [small] [attention] [loops] [bandwidth] - default: all. `small`: a subset for
- * compute-sanitizer. Exit code 1 when a check failed. */
+ * usage: device_check [check] [small] [attention] [loops] [bandwidth] - default: all. `small`: a
+ * subset for compute-sanitizer. Exit code 1 when a check failed. */
 #include "device_case.h"
 
 /* ---- attention ---- */
@@ -40,11 +41,11 @@ static AttCase *attention_case(Bench *b, AttShape s) {
   AttCase *x = arena_new_of(b->a, AttCase);
   x->index = b->n;
   x->s = s;
-  DeviceCase *c = x->c =
-      case_new(b, arena_printf(b->a, "%s %s B%lld T%lld/%lld H%lld/%lld D%lld%s%s%s", dtype_name(s.t),
-                               s.mma ? "mma" : "best", (long long)s.batch, (long long)s.tq, (long long)s.tk,
-                               (long long)s.heads, (long long)s.kv, (long long)s.head, s.causal ? " causal" : "",
-                               s.mask ? " mask" : "", s.sliced ? " sliced" : ""));
+  DeviceCase *c = x->c = case_new(
+      b, arena_printf(b->a, "%s %s B%lld T%lld/%lld H%lld/%lld D%lld%s%s%s", dtype_name(s.t),
+                      s.mma ? "mma" : "best", (long long)s.batch, (long long)s.tq, (long long)s.tk,
+                      (long long)s.heads, (long long)s.kv, (long long)s.head,
+                      s.causal ? " causal" : "", s.mask ? " mask" : "", s.sliced ? " sliced" : ""));
   take_qkv(c, &s, &x->q, &x->k, &x->v);
   take_qkv(c, &s, &x->dq, &x->dk, &x->dv);
   Shape so = SHAPE(s.batch, s.tq, s.heads, s.head);
@@ -59,8 +60,10 @@ static AttCase *attention_case(Bench *b, AttShape s) {
   bwd[nb++] = x->dq, bwd[nb++] = x->dk, bwd[nb++] = x->dv;
   cuda_build_no_wgmma(b->build, s.mma);
   for (int back = 0; back < 2; back++) {
-    Cmd *m = case_cmd(b, c, back ? CMD_ATTENTION_BWD : CMD_ATTENTION, back ? nb : nf, back ? bwd : fwd);
-    m->attention = (Attention){.causal = s.causal, .has_mask = s.mask, .scale = 1 / sqrt((double)s.head)};
+    Cmd *m =
+        case_cmd(b, c, back ? CMD_ATTENTION_BWD : CMD_ATTENTION, back ? nb : nf, back ? bwd : fwd);
+    m->attention =
+        (Attention){.causal = s.causal, .has_mask = s.mask, .scale = 1 / sqrt((double)s.head)};
     const char *why = NULL;
     cmd_workspace(c, m, cuda_attention_bytes(m));
     if (!cuda_build_attention(b->build, m, &why)) bug("%s: %s", c->name, why);
@@ -77,7 +80,8 @@ static bool sees(const AttShape *s, const AttValues *x, int64_t b, int64_t i, in
 }
 
 /* Key and value heads of one batch entry: each is summed by one thread. */
-static void reference_head(const AttShape *s, AttValues *x, int64_t b, int64_t kv, double *p, double *dp) {
+static void reference_head(const AttShape *s, AttValues *x, int64_t b, int64_t kv, double *p,
+                           double *dp) {
   int64_t d = s->head, rep = s->heads / s->kv;
   double scale = 1 / sqrt((double)d);
   for (int64_t h = kv * rep; h < kv * rep + rep; h++)
@@ -88,7 +92,8 @@ static void reference_head(const AttShape *s, AttValues *x, int64_t b, int64_t k
         if (!sees(s, x, b, i, j)) continue;
         int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
         double dot = 0, grad = 0;
-        for (int64_t e = 0; e < d; e++) dot += x->q[qi + e] * x->k[kj + e], grad += x->g[qi + e] * x->v[kj + e];
+        for (int64_t e = 0; e < d; e++)
+          dot += x->q[qi + e] * x->k[kj + e], grad += x->g[qi + e] * x->v[kj + e];
         p[j] = dot * scale, dp[j] = grad;
         top = fmax(top, p[j]);
       }
@@ -100,26 +105,31 @@ static void reference_head(const AttShape *s, AttValues *x, int64_t b, int64_t k
         int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
         p[j] /= sum;
         delta += p[j] * dp[j];
-        for (int64_t e = 0; e < d; e++) x->o[qi + e] += p[j] * x->v[kj + e], x->dv[kj + e] += p[j] * x->g[qi + e];
+        for (int64_t e = 0; e < d; e++)
+          x->o[qi + e] += p[j] * x->v[kj + e], x->dv[kj + e] += p[j] * x->g[qi + e];
       }
       for (int64_t j = 0; j < s->tk; j++) {
         if (!sees(s, x, b, i, j)) continue;
         int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
         double ds = p[j] * (dp[j] - delta) * scale;
-        for (int64_t e = 0; e < d; e++) x->dq[qi + e] += ds * x->k[kj + e], x->dk[kj + e] += ds * x->q[qi + e];
+        for (int64_t e = 0; e < d; e++)
+          x->dq[qi + e] += ds * x->k[kj + e], x->dk[kj + e] += ds * x->q[qi + e];
       }
     }
 }
 
 static AttValues attention_reference(Arena *a, const AttShape *s) {
   int64_t nq = s->batch * s->tq * s->heads * s->head, nk = s->batch * s->tk * s->kv * s->head;
-  AttValues x = {.q = draw_values(a, s->t, nq, -3, 3), .k = draw_values(a, s->t, nk, -3, 3),
-                 .v = draw_values(a, s->t, nk, -1, 1), .g = draw_values(a, s->t, nq, -1, 1)};
+  AttValues x = {.q = draw_values(a, s->t, nq, -3, 3),
+                 .k = draw_values(a, s->t, nk, -3, 3),
+                 .v = draw_values(a, s->t, nk, -1, 1),
+                 .g = draw_values(a, s->t, nq, -1, 1)};
   x.o = arena_array(a, double, nq), x.dq = arena_array(a, double, nq);
   x.dk = arena_array(a, double, nk), x.dv = arena_array(a, double, nk);
   x.lse = arena_array(a, double, s->batch * s->heads * s->tq);
   x.mask = draw_values(a, DT_BOOL, s->batch * s->tk, 0, 2);
-  for (int64_t j = 0; s->batch > 1 && j < s->tk; j++) x.mask[s->tk + j] = 0; /* no key is open to sample 1 */
+  for (int64_t j = 0; s->batch > 1 && j < s->tk; j++)
+    x.mask[s->tk + j] = 0; /* no key is open to sample 1 */
   double *rows = arena_array(a, double, s->batch * s->kv * 2 * s->tk);
 #pragma omp parallel for
   for (int64_t i = 0; i < s->batch * s->kv; i++)
@@ -135,7 +145,11 @@ static void check_attention(Bench *b, AttCase *x) {
     const char *name;
     const Tensor *t;
     const double *want;
-  } out[] = {{"o", &x->o, want.o}, {"lse", &x->lse, want.lse}, {"dq", &x->dq, want.dq}, {"dk", &x->dk, want.dk}, {"dv", &x->dv, want.dv}};
+  } out[] = {{"o", &x->o, want.o},
+             {"lse", &x->lse, want.lse},
+             {"dq", &x->dq, want.dq},
+             {"dk", &x->dk, want.dk},
+             {"dv", &x->dv, want.dv}};
   double *first[COUNT_OF(out)], error[COUNT_OF(out)];
   for (int run = 0; run < 2; run++) {
     poison(b, x->c);
@@ -153,12 +167,13 @@ static void check_attention(Bench *b, AttCase *x) {
         double limit = s->t == DT_F32 ? 1e-5 : i == 1 ? 1e-5 : i == 0 ? 4e-3 : 1e-2;
         judge(b, x->c->name, out[i].name, error[i] = distance(n, got, out[i].want), limit);
       } else if (memcmp(got, first[i], sizeof *got * (size_t)n)) {
-        judge(b, x->c->name, arena_printf(a, "%s of a second run", out[i].name), distance(n, got, first[i]), -1);
+        judge(b, x->c->name, arena_printf(a, "%s of a second run", out[i].name),
+              distance(n, got, first[i]), -1);
       }
     }
   }
-  printf("attention  %-46s o %.1e lse %.1e dq %.1e dk %.1e dv %.1e\n", x->c->name, error[0], error[1], error[2],
-         error[3], error[4]);
+  printf("attention  %-46s o %.1e lse %.1e dq %.1e dk %.1e dv %.1e\n", x->c->name, error[0],
+         error[1], error[2], error[3], error[4]);
   arena_free(a);
 }
 
@@ -171,9 +186,12 @@ typedef struct {
 } GemmCase;
 
 /* Long rows are padded, as the planner does it. */
-static int64_t line(int64_t n) { return n > 512 ? round_up(n, 64) : n; }
+static int64_t line(int64_t n) {
+  return n > 512 ? round_up(n, 64) : n;
+}
 
-static Tensor matrix(DeviceCase *c, DType t, int64_t batch, int64_t rows, int64_t cols, int64_t ld) {
+static Tensor matrix(DeviceCase *c, DType t, int64_t batch, int64_t rows, int64_t cols,
+                     int64_t ld) {
   Tensor x = case_tensor(c, t, SHAPE(batch, rows, ld));
   x.dim[2] = cols;
   return x;
@@ -185,11 +203,14 @@ static GemmCase *gemm_case(Bench *b, Gemm m, DType in, DType out) {
   m.lda = line(m.trans_a ? m.m : m.k);
   m.ldb = line(m.trans_b ? m.k : m.n);
   m.ldc = line(m.n);
-  m.step_a = (m.trans_a ? m.k : m.m) * m.lda, m.step_b = (m.trans_b ? m.n : m.k) * m.ldb, m.step_c = m.m * m.ldc;
+  m.step_a = (m.trans_a ? m.k : m.m) * m.lda, m.step_b = (m.trans_b ? m.n : m.k) * m.ldb,
+  m.step_c = m.m * m.ldc;
   x->m = m;
-  x->c = case_new(b, arena_printf(b->a, "%lldx %lldx%lldx%lld %s%s %s>%s%s%s", (long long)m.batch, (long long)m.m,
-                                  (long long)m.n, (long long)m.k, m.trans_a ? "T" : "N", m.trans_b ? "T" : "N",
-                                  dtype_name(in), dtype_name(out), m.accumulate ? " +=" : "", m.tf32 ? " tf32" : ""));
+  x->c =
+      case_new(b, arena_printf(b->a, "%lldx %lldx%lldx%lld %s%s %s>%s%s%s", (long long)m.batch,
+                               (long long)m.m, (long long)m.n, (long long)m.k,
+                               m.trans_a ? "T" : "N", m.trans_b ? "T" : "N", dtype_name(in),
+                               dtype_name(out), m.accumulate ? " +=" : "", m.tf32 ? " tf32" : ""));
   x->a = matrix(x->c, in, m.batch, m.trans_a ? m.k : m.m, m.trans_a ? m.m : m.k, m.lda);
   x->b = matrix(x->c, in, m.batch, m.trans_b ? m.n : m.k, m.trans_b ? m.k : m.n, m.ldb);
   x->out = matrix(x->c, out, m.batch, m.m, m.n, m.ldc);
@@ -202,7 +223,8 @@ static GemmCase *gemm_case(Bench *b, Gemm m, DType in, DType out) {
 static void check_gemm(Bench *b, GemmCase *x) {
   Arena *a = arena_new();
   const Gemm *m = &x->m;
-  double *va = draw_values(a, x->a.dtype, m->batch * m->m * m->k, -1, 1), *vb = draw_values(a, x->b.dtype, m->batch * m->k * m->n, -1, 1);
+  double *va = draw_values(a, x->a.dtype, m->batch * m->m * m->k, -1, 1),
+         *vb = draw_values(a, x->b.dtype, m->batch * m->k * m->n, -1, 1);
   double *want = draw_values(a, x->out.dtype, m->batch * m->m * m->n, -1, 1);
   poison(b, x->c);
   put_tensor(b, &x->a, va);
@@ -215,7 +237,8 @@ static void check_gemm(Bench *b, GemmCase *x) {
       const double *pa = va + n * m->m * m->k, *pb = vb + n * m->k * m->n;
       double sum = m->accumulate ? want[i * m->n + j] : 0;
       for (int64_t k = 0; k < m->k; k++)
-        sum += pa[m->trans_a ? k * m->m + r : r * m->k + k] * pb[m->trans_b ? j * m->k + k : k * m->n + j];
+        sum += pa[m->trans_a ? k * m->m + r : r * m->k + k] *
+               pb[m->trans_b ? j * m->k + k : k * m->n + j];
       want[i * m->n + j] = sum;
     }
   run_case(b, x->index);
@@ -235,12 +258,14 @@ typedef struct {
   Tensor ids, values, out;
 } ScatterCase;
 
-static ScatterCase *scatter_case(Bench *b, int64_t n, int64_t rows, int64_t cols, DType in, DType out, bool accumulate) {
+static ScatterCase *scatter_case(Bench *b, int64_t n, int64_t rows, int64_t cols, DType in,
+                                 DType out, bool accumulate) {
   ScatterCase *x = arena_new_of(b->a, ScatterCase);
   x->index = b->n;
   x->n = n, x->rows = rows, x->cols = cols, x->accumulate = accumulate;
-  x->c = case_new(b, arena_printf(b->a, "%lld ids into %lldx%lld %s>%s%s", (long long)n, (long long)rows,
-                                  (long long)cols, dtype_name(in), dtype_name(out), accumulate ? " +=" : ""));
+  x->c = case_new(
+      b, arena_printf(b->a, "%lld ids into %lldx%lld %s>%s%s", (long long)n, (long long)rows,
+                      (long long)cols, dtype_name(in), dtype_name(out), accumulate ? " +=" : ""));
   x->ids = case_tensor(x->c, DT_I32, SHAPE(n));
   x->values = case_tensor(x->c, in, SHAPE(n, cols));
   x->out = case_tensor(x->c, out, SHAPE(rows, cols));
@@ -254,7 +279,8 @@ static ScatterCase *scatter_case(Bench *b, int64_t n, int64_t rows, int64_t cols
 
 static void check_scatter(Bench *b, ScatterCase *x) {
   Arena *a = arena_new();
-  double *ids = draw_values(a, DT_I32, x->n, 0, (double)x->rows * .7), *v = draw_values(a, x->values.dtype, x->n * x->cols, -1, 1);
+  double *ids = draw_values(a, DT_I32, x->n, 0, (double)x->rows * .7),
+         *v = draw_values(a, x->values.dtype, x->n * x->cols, -1, 1);
   double *want = arena_array(a, double, x->rows * x->cols);
   if (x->accumulate) want = draw_values(a, x->out.dtype, x->rows * x->cols, -1, 1);
   poison(b, x->c);
@@ -309,23 +335,40 @@ static void add_checks(Bench *b, Checks *k, bool small) {
   static const struct {
     int64_t rows, cols;
     DType t;
-  } sizes[] = {{77, 768, DT_BF16}, {40, 1000, DT_F32}, {33, 64, DT_F32}, {24, 5056, DT_BF16}, {700, 320, DT_F32}};
+  } sizes[] = {{77, 768, DT_BF16},
+               {40, 1000, DT_F32},
+               {33, 64, DT_F32},
+               {24, 5056, DT_BF16},
+               {700, 320, DT_F32}};
   for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++)
     for (int i = 0; i < (small ? 2 : COUNT_OF(sizes)); i++)
       k->loop[k->nloop++] = loop_case(b, r, sizes[i].rows, sizes[i].cols, sizes[i].t);
   for (int i = 0; i < (small ? 0 : 32); i++) {
-    Gemm m = {.batch = i & 4 ? 3 : 1, .m = 72, .n = 56, .k = 40, .trans_a = i & 1, .trans_b = i & 2, .accumulate = i & 8};
+    Gemm m = {.batch = i & 4 ? 3 : 1,
+              .m = 72,
+              .n = 56,
+              .k = 40,
+              .trans_a = i & 1,
+              .trans_b = i & 2,
+              .accumulate = i & 8};
     DType in = i & 16 ? DT_F32 : DT_BF16, out = i & 16 || i & 8 ? DT_F32 : DT_BF16;
     k->gemm[k->ngemm++] = gemm_case(b, m, in, out);
   }
   if (!small) {
-    k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 33, .n = 57, .k = 45}, DT_BF16, DT_BF16);
+    k->gemm[k->ngemm++] =
+        gemm_case(b, (Gemm){.batch = 1, .m = 33, .n = 57, .k = 45}, DT_BF16, DT_BF16);
     for (int i = 0; i < 4; i++) { /* a vocabulary */
-      k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 100, .n = 1001, .k = 520, .trans_b = i & 1, .trans_a = i & 2}, DT_BF16, DT_BF16);
-      k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 104, .n = 520, .k = 1001, .trans_b = i & 1, .trans_a = i & 2}, DT_BF16, DT_BF16);
+      k->gemm[k->ngemm++] = gemm_case(
+          b, (Gemm){.batch = 1, .m = 100, .n = 1001, .k = 520, .trans_b = i & 1, .trans_a = i & 2},
+          DT_BF16, DT_BF16);
+      k->gemm[k->ngemm++] = gemm_case(
+          b, (Gemm){.batch = 1, .m = 104, .n = 520, .k = 1001, .trans_b = i & 1, .trans_a = i & 2},
+          DT_BF16, DT_BF16);
     }
-    k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
-    k->gemm[k->ngemm++] = gemm_case(b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16, DT_F32);
+    k->gemm[k->ngemm++] = gemm_case(
+        b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
+    k->gemm[k->ngemm++] = gemm_case(
+        b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16, DT_F32);
   }
   k->scatter[k->nscatter++] = scatter_case(b, 1000, 97, 768, DT_BF16, DT_F32, true);
   k->scatter[k->nscatter++] = scatter_case(b, 513, 50257, 64, DT_F32, DT_F32, false);
@@ -357,7 +400,8 @@ static double copy_rate(Bench *b) {
   size_t bytes = 1ull << 30;
   for (int round = 0; round < 2; round++) {
     cu.cuEventRecord(from, d->stream);
-    for (int i = 0; i < 20; i++) copy(device_at(d, (int64_t)bytes), device_at(d, 0), bytes, d->stream);
+    for (int i = 0; i < 20; i++)
+      copy(device_at(d, (int64_t)bytes), device_at(d, 0), bytes, d->stream);
     cu.cuEventRecord(to, d->stream);
     need(b, device_cuda.wait(d, &b->fail));
     cu.cuEventElapsedTime(&ms, from, to);
@@ -374,17 +418,19 @@ static void time_attention(void) {
     for (int64_t head = 64; head <= 128; head += 64)
       for (int i = 0; i < COUNT_OF(lengths) + 1; i++) {
         int64_t t = i < COUNT_OF(lengths) ? lengths[i] : 2048;
-        x[n++] = attention_case(&b, (AttShape){DT_BF16, 16384 / t, t, t, 2048 / head, 2048 / head, head,
-                                               i < COUNT_OF(lengths), false, false, mma});
+        x[n++] = attention_case(&b, (AttShape){DT_BF16, 16384 / t, t, t, 2048 / head, 2048 / head,
+                                               head, i < COUNT_OF(lengths), false, false, mma});
       }
   bench_open(&b);
   fill_random(&b, b.program.arena_bytes);
   printf("attention, B*T = 16384, H*D = 2048: TFLOP/s\n");
   for (int i = 0; i < n; i++) {
     const AttShape *s = &x[i]->s;
-    double work = 4e-9 * (double)(s->batch * s->heads * s->tq * s->tq * s->head) / (s->causal ? 2 : 1);
+    double work =
+        4e-9 * (double)(s->batch * s->heads * s->tq * s->tq * s->head) / (s->causal ? 2 : 1);
     double fwd = time_cmd(&b, x[i]->index, 0, 40), bwd = time_cmd(&b, x[i]->index, 1, 40);
-    printf("  %-44s fwd %7.1f  bwd %7.1f   (%.3f, %.3f ms)\n", x[i]->c->name, work / fwd, 2.5 * work / bwd, fwd, bwd);
+    printf("  %-44s fwd %7.1f  bwd %7.1f   (%.3f, %.3f ms)\n", x[i]->c->name, work / fwd,
+           2.5 * work / bwd, fwd, bwd);
   }
   device_cuda.close(b.device);
   arena_free(b.a);
@@ -397,19 +443,24 @@ static void time_loops(void) {
     int64_t rows, cols;
     DType t;
   } runs[] = {
-      {"copy", 65536, 2048, DT_BF16},       {"copy", 65536, 2048, DT_F32},        {"gelu_tanh", 65536, 3072, DT_BF16},
-      {"gelu_erf", 65536, 3072, DT_BF16},   {"swiglu", 32768, 5632, DT_BF16},     {"layernorm", 131072, 768, DT_BF16},
-      {"layernorm", 65536, 1600, DT_BF16},  {"layernorm", 65536, 768, DT_F32},    {"rmsnorm", 65536, 2048, DT_BF16},
-      {"rmsnorm", 32768, 4096, DT_BF16},    {"residual_norm", 65536, 768, DT_BF16}, {"softmax", 65536, 1024, DT_BF16},
+      {"copy", 65536, 2048, DT_BF16},          {"copy", 65536, 2048, DT_F32},
+      {"gelu_tanh", 65536, 3072, DT_BF16},     {"gelu_erf", 65536, 3072, DT_BF16},
+      {"swiglu", 32768, 5632, DT_BF16},        {"layernorm", 131072, 768, DT_BF16},
+      {"layernorm", 65536, 1600, DT_BF16},     {"layernorm", 65536, 768, DT_F32},
+      {"rmsnorm", 65536, 2048, DT_BF16},       {"rmsnorm", 32768, 4096, DT_BF16},
+      {"residual_norm", 65536, 768, DT_BF16},  {"softmax", 65536, 1024, DT_BF16},
       {"cross_entropy", 8192, 50257, DT_BF16}, {"cross_entropy", 8192, 50304, DT_BF16},
-      {"cross_entropy", 8192, 32000, DT_F32}, {"adamw", 16384, 2048, DT_BF16},    {"column_sum", 65536, 3072, DT_BF16},
-      {"column_sum", 65536, 768, DT_F32},   {"norm", 65536, 2048, DT_F32},        {"embedding", 131072, 768, DT_BF16},
-      {"dropout", 131072, 768, DT_BF16},    {"rope", 65536, 2048, DT_BF16},       {"copies", 32768, 2048, DT_BF16},
+      {"cross_entropy", 8192, 32000, DT_F32},  {"adamw", 16384, 2048, DT_BF16},
+      {"column_sum", 65536, 3072, DT_BF16},    {"column_sum", 65536, 768, DT_F32},
+      {"norm", 65536, 2048, DT_F32},           {"embedding", 131072, 768, DT_BF16},
+      {"dropout", 131072, 768, DT_BF16},       {"rope", 65536, 2048, DT_BF16},
+      {"copies", 32768, 2048, DT_BF16},
   };
   LoopCase *x[COUNT_OF(runs)];
   for (int i = 0; i < COUNT_OF(runs); i++)
     for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++)
-      if (!strcmp(kernel_graph_rows[r].name, runs[i].row)) x[i] = loop_case(&b, r, runs[i].rows, runs[i].cols, runs[i].t);
+      if (!strcmp(kernel_graph_rows[r].name, runs[i].row))
+        x[i] = loop_case(&b, r, runs[i].rows, runs[i].cols, runs[i].t);
   bench_open(&b);
   fill_random(&b, b.program.arena_bytes);
   double copy = copy_rate(&b);
@@ -420,8 +471,8 @@ static void time_loops(void) {
       double bytes = 0, ms = time_cmd(&b, x[i]->index, c, 4);
       for (int t = 0; t < cmd->ntensors; t++) bytes += tensor_size(&cmd->tensors[t]);
       double rate = bytes / ms * 1e-6;
-      printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %%\n", x[i]->c->name, c, bytes / 1048576, ms, rate,
-             100 * rate / copy);
+      printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %%\n", x[i]->c->name, c,
+             bytes / 1048576, ms, rate, 100 * rate / copy);
     }
   device_cuda.close(b.device);
   arena_free(b.a);
@@ -441,6 +492,8 @@ static void time_products(void) {
       {{.batch = 1, .m = 8192, .n = 50257, .k = 768, .trans_b = true}, DT_BF16},
       {{.batch = 1, .m = 8192, .n = 50304, .k = 768, .trans_b = true}, DT_BF16},
       {{.batch = 1, .m = 50257, .n = 768, .k = 8192, .trans_a = true, .accumulate = true}, DT_F32},
+      {{.batch = 1, .m = 50256, .n = 768, .k = 8192, .trans_a = true, .accumulate = true}, DT_F32},
+      {{.batch = 1, .m = 1, .n = 768, .k = 8192, .trans_a = true, .accumulate = true}, DT_F32},
   };
   GemmCase *x[COUNT_OF(runs)];
   for (int i = 0; i < COUNT_OF(runs); i++) x[i] = gemm_case(&b, runs[i].m, DT_BF16, runs[i].out);
@@ -448,7 +501,8 @@ static void time_products(void) {
   fill_random(&b, b.program.arena_bytes);
   for (int i = 0; i < COUNT_OF(runs); i++) {
     double ms = time_cmd(&b, x[i]->index, 0, 10);
-    printf("  %-44s %8.3f ms %6.0f TFLOP/s\n", x[i]->c->name, ms, 2e-9 * (double)(x[i]->m.m * x[i]->m.n * x[i]->m.k) / ms);
+    printf("  %-44s %8.3f ms %6.0f TFLOP/s\n", x[i]->c->name, ms,
+           2e-9 * (double)(x[i]->m.m * x[i]->m.n * x[i]->m.k) / ms);
   }
   device_cuda.close(b.device);
   arena_free(b.a);

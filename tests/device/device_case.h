@@ -1,5 +1,6 @@
-/* device_case.h - harness of the programs that run on a GPU: hand-made programs of a few commands in one arena, opened
- * through the runtime's own CUDA device, with host copies of what goes in and what must come out. */
+/* device_case.h - harness of the programs that run on a GPU: hand-made programs of a few commands
+ * in one arena, opened through the runtime's own CUDA device, with host copies of what goes in and
+ * what must come out. */
 #ifndef DEVICE_CASE_H
 #define DEVICE_CASE_H
 #include <dlfcn.h>
@@ -103,14 +104,15 @@ static inline void bench_open(Bench *b) {
   p->nprograms = b->n;
   p->programs = arena_array(b->a, ProgramCode, b->n + 1);
   for (int i = 0; i < b->n; i++) {
-    p->programs[i] = (ProgramCode){.name = b->cases[i]->name, .ncmds = b->cases[i]->ncmds, .cmds = b->cases[i]->cmds};
+    p->programs[i] = (ProgramCode){
+        .name = b->cases[i]->name, .ncmds = b->cases[i]->ncmds, .cmds = b->cases[i]->cmds};
     if (b->cases[i]->bytes > p->arena_bytes) p->arena_bytes = b->cases[i]->bytes;
   }
   DeviceOptions o = {0};
   b->device = device_cuda.open(p, &o, &b->fail);
   need(b, b->device != NULL);
-  printf("%d programs, %d functions, %d images: compiled in %.1f s, opened in %.1f s\n", b->n, p->nkernels, p->nimages,
-         t1 - t0, now() - t1);
+  printf("%d programs, %d functions, %d images: compiled in %.1f s, opened in %.1f s\n", b->n,
+         p->nkernels, p->nimages, t1 - t0, now() - t1);
 }
 
 /* ---- data ---- */
@@ -124,10 +126,14 @@ static inline double draw(double lo, double hi) {
 
 static inline double round_to(DType t, double x) {
   switch (t) {
-    case DT_F32: return (float)x;
-    case DT_BF16: return bf16_to_f32(f32_to_bf16((float)x));
-    case DT_F16: return f16_to_f32(f32_to_f16((float)x));
-    default: return floor(x);
+    case DT_F32:
+      return (float)x;
+    case DT_BF16:
+      return bf16_to_f32(f32_to_bf16((float)x));
+    case DT_F16:
+      return f16_to_f32(f32_to_f16((float)x));
+    default:
+      return floor(x);
   }
 }
 
@@ -140,12 +146,23 @@ static inline double *draw_values(Arena *a, DType t, int64_t n, double lo, doubl
 static inline void encode(DType t, char *to, double x) {
   float f = (float)x;
   switch (t) {
-    case DT_F32: memcpy(to, &f, 4); break;
-    case DT_BF16: memcpy(to, &(uint16_t){f32_to_bf16(f)}, 2); break;
-    case DT_F16: memcpy(to, &(uint16_t){f32_to_f16(f)}, 2); break;
-    case DT_I32: memcpy(to, &(int32_t){(int32_t)x}, 4); break;
-    case DT_U32: memcpy(to, &(uint32_t){(uint32_t)x}, 4); break;
-    default: *(int8_t *)to = (int8_t)x;
+    case DT_F32:
+      memcpy(to, &f, 4);
+      break;
+    case DT_BF16:
+      memcpy(to, &(uint16_t){f32_to_bf16(f)}, 2);
+      break;
+    case DT_F16:
+      memcpy(to, &(uint16_t){f32_to_f16(f)}, 2);
+      break;
+    case DT_I32:
+      memcpy(to, &(int32_t){(int32_t)x}, 4);
+      break;
+    case DT_U32:
+      memcpy(to, &(uint32_t){(uint32_t)x}, 4);
+      break;
+    default:
+      *(int8_t *)to = (int8_t)x;
   }
 }
 static inline double decode(DType t, const char *at) {
@@ -153,12 +170,18 @@ static inline double decode(DType t, const char *at) {
   float f;
   int32_t i;
   switch (t) {
-    case DT_F32: return memcpy(&f, at, 4), f;
-    case DT_BF16: return memcpy(&h, at, 2), bf16_to_f32(h);
-    case DT_F16: return memcpy(&h, at, 2), f16_to_f32(h);
-    case DT_I32: return memcpy(&i, at, 4), i;
-    case DT_U32: return memcpy(&i, at, 4), (uint32_t)i;
-    default: return *(const int8_t *)at;
+    case DT_F32:
+      return memcpy(&f, at, 4), f;
+    case DT_BF16:
+      return memcpy(&h, at, 2), bf16_to_f32(h);
+    case DT_F16:
+      return memcpy(&h, at, 2), f16_to_f32(h);
+    case DT_I32:
+      return memcpy(&i, at, 4), i;
+    case DT_U32:
+      return memcpy(&i, at, 4), (uint32_t)i;
+    default:
+      return *(const int8_t *)at;
   }
 }
 
@@ -176,7 +199,8 @@ static inline void put_tensor(Bench *b, const Tensor *t, const double *x) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
   need(b, device_cuda.read(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
-  for (int64_t i = 0; i < n; i++) encode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype), x[i]);
+  for (int64_t i = 0; i < n; i++)
+    encode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype), x[i]);
   need(b, device_cuda.write(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   free(host);
 }
@@ -186,15 +210,17 @@ static inline double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
   need(b, device_cuda.read(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   double *x = arena_array(a, double, n);
-  for (int64_t i = 0; i < n; i++) x[i] = decode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype));
+  for (int64_t i = 0; i < n; i++)
+    x[i] = decode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype));
   free(host);
   return x;
 }
 
 /* NaN patterns over all that the case uses. */
 static inline void poison(Bench *b, const DeviceCase *c) {
-  need(b, cuda_ok(cu.cuMemsetD8Async(device_at(b->device, 0), 0xff, (size_t)c->bytes, b->device->stream), &b->fail,
-                  "poisoning"));
+  need(b, cuda_ok(cu.cuMemsetD8Async(device_at(b->device, 0), 0xff, (size_t)c->bytes,
+                                     b->device->stream),
+                  &b->fail, "poisoning"));
 }
 static inline void run_case(Bench *b, int i) {
   need(b, device_cuda.run(b->device, i, &b->fail) && device_cuda.wait(b->device, &b->fail));
@@ -233,19 +259,22 @@ static inline void fill_random(Bench *b, int64_t bytes) {
   free(x);
 }
 
-/* Milliseconds of one run of command c: about `ms` of the same work first, then as much measured. */
+/* Milliseconds of one run of command c: about `ms` of the same work first, then as much measured.
+ */
 static inline double time_cmd(Bench *b, int program, int c, double ms) {
   Device *d = b->device;
   CudaCmd *r = &d->cmds[program][c];
   const Cmd *cmd = &d->p->programs[program].cmds[c];
   CUevent from, to;
-  need(b, cuda_ok(cu.cuEventCreate(&from, 0), &b->fail, "event") && cuda_ok(cu.cuEventCreate(&to, 0), &b->fail, "event"));
+  need(b, cuda_ok(cu.cuEventCreate(&from, 0), &b->fail, "event") &&
+              cuda_ok(cu.cuEventCreate(&to, 0), &b->fail, "event"));
   float took = 0;
   int n = 4;
   for (int round = 0; round < 3; round++) {
     cu.cuEventRecord(from, d->stream);
     for (int i = 0; i < n; i++)
-      need(b, r->gemm ? cuda_gemm_run(d, cmd, r->gemm, &b->fail) : cuda_launch(d, cmd, r->launch, &b->fail));
+      need(b, r->gemm ? cuda_gemm_run(d, cmd, r->gemm, &b->fail)
+                      : cuda_launch(d, cmd, r->launch, &b->fail));
     cu.cuEventRecord(to, d->stream);
     need(b, device_cuda.wait(d, &b->fail));
     cu.cuEventElapsedTime(&took, from, to);
@@ -290,7 +319,8 @@ static inline void add_loop_cluster(Bench *b, LoopCase *l, int i) {
   const Cluster *c = &l->clusters.at[i];
   if (c->kind != CL_LOOP) bug("%s: a cluster that is no loop", l->c->name);
   Tensor *t = arena_array(b->a, Tensor, c->nin + c->nout + 1);
-  Storage *in = arena_array(b->a, Storage, c->nin + 1), *out = arena_array(b->a, Storage, c->nout + 1);
+  Storage *in = arena_array(b->a, Storage, c->nin + 1),
+          *out = arena_array(b->a, Storage, c->nout + 1);
   for (int k = 0; k < c->nin; k++) {
     in[k] = place_storage(&l->map.place[c->in[k]]);
     t[k] = place_tensor(l, &l->map.place[c->in[k]], c->in[k]);
@@ -312,8 +342,8 @@ static inline void add_loop_cluster(Bench *b, LoopCase *l, int i) {
 static inline LoopCase *loop_case(Bench *b, int row, int64_t rows, int64_t cols, DType t) {
   LoopCase *l = arena_new_of(b->a, LoopCase);
   l->index = b->n;
-  l->c = case_new(b, arena_printf(b->a, "%s %lldx%lld %s", kernel_graph_rows[row].name, (long long)rows,
-                                  (long long)cols, dtype_name(t)));
+  l->c = case_new(b, arena_printf(b->a, "%s %lldx%lld %s", kernel_graph_rows[row].name,
+                                  (long long)rows, (long long)cols, dtype_name(t)));
   l->k = kernel_graph(b->a, row, rows, cols, t);
   l->clusters = fuse_graph(l->k.g, b->a);
   l->k.g = l->clusters.g;
@@ -331,7 +361,8 @@ static inline double **loop_inputs(Bench *b, Arena *a, LoopCase *l) {
   double **vars = arena_array(a, double *, g->vars->all.n + 1);
   for (int i = 0; i < g->vars->all.n; i++) {
     const Var *v = &g->vars->all.at[i];
-    vars[i] = draw_values(a, v->dtype, shape_count(&v->shape), dtype_is_float(v->dtype) ? .01 : 0, dtype_is_float(v->dtype) ? 1 : 1000);
+    vars[i] = draw_values(a, v->dtype, shape_count(&v->shape), dtype_is_float(v->dtype) ? .01 : 0,
+                          dtype_is_float(v->dtype) ? 1 : 1000);
   }
   for (int i = 0; i < l->k.inputs.n; i++) in[i].name = l->k.inputs.at[i].name;
   for (int n = 0; n < g->nodes.n; n++) {
@@ -342,7 +373,8 @@ static inline double **loop_inputs(Bench *b, Arena *a, LoopCase *l) {
     double *data = x->op == OP_VAR ? vars[node_int(x, "var")] : NULL;
     for (int i = 0; i < l->k.inputs.n && !data; i++) {
       if (x->sym != l->k.inputs.at[i].name) continue;
-      data = draw_values(a, v->dtype, shape_count(&v->shape), l->k.inputs.at[i].lo, l->k.inputs.at[i].hi);
+      data = draw_values(a, v->dtype, shape_count(&v->shape), l->k.inputs.at[i].lo,
+                         l->k.inputs.at[i].hi);
       in[i].data = data;
     }
     if (p->unit < 0) continue;
@@ -366,8 +398,12 @@ static inline void check_loop(Bench *b, LoopCase *l) {
       Tensor t = place_tensor(l, &l->map.out[i][k], v);
       double *got = get_tensor(b, a, &t);
       double error = distance(shape_count(&x->shape), got, want[v]);
-      double limit = x->dtype == DT_F32 ? (l->k.t == DT_F32 ? 1e-5 : 1e-2) : dtype_is_float(x->dtype) ? 1e-2 : 0;
-      judge(b, l->c->name, arena_printf(a, "output %d of cluster %d (%s)", k, i, dtype_name(x->dtype)), error, limit);
+      double limit = x->dtype == DT_F32         ? (l->k.t == DT_F32 ? 1e-5 : 1e-2)
+                     : dtype_is_float(x->dtype) ? 1e-2
+                                                : 0;
+      judge(b, l->c->name,
+            arena_printf(a, "output %d of cluster %d (%s)", k, i, dtype_name(x->dtype)), error,
+            limit);
       if (dtype_is_float(x->dtype) && error > worst) worst = error;
     }
   printf("loops      %-34s %2d kernels  worst %.1e\n", l->c->name, l->clusters.n, worst);

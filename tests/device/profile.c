@@ -1,5 +1,6 @@
-/* profile.c - device_profile FILE.mtx: times every command of a compiled program on the GPU, one at a time, and sums them by
- * function and shape: where a step's time goes. Contents of the arena are random. */
+/* profile.c - device_profile FILE.mtx: times every command of a compiled program on the GPU, one at
+ * a time, and sums them by function and shape: where a step's time goes. Contents of the arena are
+ * random. */
 #include "device_case.h"
 
 typedef struct {
@@ -13,17 +14,21 @@ static const char *describe(const Program *p, const Cmd *c, Arena *a, double *fl
   switch (c->kind) {
     case CMD_GEMM:
       *flops = 2.0 * (double)(g->batch * g->m) * (double)(g->n * g->k);
-      return arena_printf(a, "gemm %lldx%lldx%lldx%lld %s%s%s", (long long)g->batch, (long long)g->m, (long long)g->n,
-                          (long long)g->k, g->trans_a ? "T" : "N", g->trans_b ? "T" : "N", g->accumulate ? " +=" : "");
+      return arena_printf(a, "gemm %lldx%lldx%lldx%lld %s%s%s", (long long)g->batch,
+                          (long long)g->m, (long long)g->n, (long long)g->k, g->trans_a ? "T" : "N",
+                          g->trans_b ? "T" : "N", g->accumulate ? " +=" : "");
     case CMD_ATTENTION:
     case CMD_ATTENTION_BWD: {
       const Tensor *q = &c->tensors[0], *k = &c->tensors[1];
-      *flops = (c->kind == CMD_ATTENTION ? 4.0 : 10.0) * (double)(q->dim[0] * q->dim[1] * q->dim[2]) *
-               (double)(k->dim[1] * q->dim[3]) / (c->attention.causal ? 2 : 1);
+      *flops = (c->kind == CMD_ATTENTION ? 4.0 : 10.0) *
+               (double)(q->dim[0] * q->dim[1] * q->dim[2]) * (double)(k->dim[1] * q->dim[3]) /
+               (c->attention.causal ? 2 : 1);
       return c->kind == CMD_ATTENTION ? "attention" : "attention backward";
     }
-    case CMD_FILL: return "fill";
-    default: return c->nlaunches ? p->kernel_names[c->launches[0].kernel] : "?";
+    case CMD_FILL:
+      return "fill";
+    default:
+      return c->nlaunches ? p->kernel_names[c->launches[0].kernel] : "?";
   }
 }
 
@@ -53,8 +58,9 @@ static void profile(Bench *b, int program) {
   qsort(lines, (size_t)n, sizeof *lines, by_time);
   printf("%s: %d commands, %.2f ms one by one\n", code->name, code->ncmds, total);
   for (int i = 0; i < n && i < 28; i++)
-    printf("  %4d x %-36s %8.3f ms %5.1f %%  %6.0f GB/s %5.0f TFLOP/s  %s\n", lines[i].n, lines[i].what, lines[i].ms,
-           100 * lines[i].ms / total, lines[i].bytes / lines[i].ms * 1e-6, lines[i].flops / lines[i].ms * 1e-9,
+    printf("  %4d x %-36s %8.3f ms %5.1f %%  %6.0f GB/s %5.0f TFLOP/s  %s\n", lines[i].n,
+           lines[i].what, lines[i].ms, 100 * lines[i].ms / total,
+           lines[i].bytes / lines[i].ms * 1e-6, lines[i].flops / lines[i].ms * 1e-9,
            lines[i].example);
 }
 
