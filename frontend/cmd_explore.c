@@ -89,10 +89,10 @@ static double speed(const FitResult *r) {
   return r->plan ? tokens_per_second(r, r->phase, r->plan->phases.at[r->phase].step_ns) : 0;
 }
 
-/* Explores each setting; the fastest plan of all goes to *shown. EXIT_OK also when some do not fit.
- */
+/* Explores each setting; the fastest plan of all goes to *shown and the arena that holds it to *kept, for the caller to
+ * free. EXIT_OK also when some do not fit. */
 static int explore_all(Cli *c, Explore *x, const SettingList *list, const PlanArgs *args,
-                       FitResult *shown) {
+                       FitResult *shown, Arena **kept) {
   for (int i = 0; i < list->n; i++) {
     const Setting *s = &list->at[i];
     Arena *a = arena_new();
@@ -104,22 +104,26 @@ static int explore_all(Cli *c, Explore *x, const SettingList *list, const PlanAr
       best = explore_setting(x, c->arena, a, job, &bounds, s->label, s->flags);
     if (d->errors > 0) {
       if (d != c->diags) diag_render(d, stderr, c->colour_err);
+      arena_free(a);
       return EXIT_SOURCE;
     }
-    if (i == 0 || speed(&best) > speed(shown))
-      *shown = best; /* its arena stays for the picture */
-    else
+    if (i > 0 && speed(&best) <= speed(shown)) {
       arena_free(a);
+      continue;
+    }
+    arena_free(*kept);
+    *kept = a;
+    *shown = best;
   }
   return EXIT_OK;
 }
 
-static int explore(Cli *c, Explore *x, const PlanArgs *args) {
+static int explore_into(Cli *c, Explore *x, const PlanArgs *args, Arena **kept) {
   SettingList list = {0};
   if (!cli_settings(c, x->job, args, &list)) return EXIT_USAGE;
   x->brief = list.n > 1;
   FitResult best = {0};
-  int code = explore_all(c, x, &list, args, &best);
+  int code = explore_all(c, x, &list, args, &best, kept);
   if (code != EXIT_OK) return code;
   bool rows = false;
   for (int i = 0; i < x->settings.n; i++) rows |= x->settings.at[i].rows.n > 0;
@@ -128,6 +132,13 @@ static int explore(Cli *c, Explore *x, const PlanArgs *args) {
   if (c->flag.html && best.plan && (code = write_page(c, x, &best)) != EXIT_OK) return code;
   if (!c->flag.json && !c->flag.csv) suggest(c, x);
   return best.plan ? EXIT_OK : EXIT_INFEASIBLE;
+}
+
+static int explore(Cli *c, Explore *x, const PlanArgs *args) {
+  Arena *kept = NULL;
+  int code = explore_into(c, x, args, &kept);
+  arena_free(kept);
+  return code;
 }
 
 int cmd_explore(Cli *c) {

@@ -253,7 +253,7 @@ FmtTree *fmt_tree(Arena *a, const File *f, const char *text) {
   place_comments(t, f);
   Builder b = {.tree = t};
   mark_items(&b, f);
-  qsort(b.marks.at, (size_t)b.marks.n, sizeof(Mark), by_place);
+  if (b.marks.n) qsort(b.marks.at, (size_t)b.marks.n, sizeof(Mark), by_place);
   for (int i = 0; i < t->tokens.n; i++) t->tokens.at[i].starts_type = mark_at(&b, i, true) != NULL;
   while (b.at < t->tokens.n) vec_push(a, &t->units, build_unit(&b, false));
   return t;

@@ -38,7 +38,7 @@ Diags *diags_new(Arena *a) {
 }
 
 int diag_add_source(Diags *d, const char *path, const char *text, size_t size) {
-  vec_push(d->arena, &d->sources, ((Source){path, text, size}));
+  vec_push(d->arena, &d->sources, ((Source){intern(path), text, size}));
   return d->sources.n - 1;
 }
 

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# All kernels of all example models that plan compile for every architecture. The builder refuses a kernel with a stack frame or
+# spills, so that a program that was written has none. Needs NVRTC, no GPU: 77 without it.
+set -u
+mtc=$1/mtc
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+compile() { # TARGET MODEL FLAGS..
+  local target=$1
+  shift
+  if ! "$mtc" compile "$@" --target "$target" --vram 100% -o "$work/m.mtx" --force >"$work/out" 2>&1; then
+    grep -q 'NVRTC' "$work/out" && grep -q 'is not on this machine' "$work/out" && exit 77
+    echo "FAIL: $* for $target"
+    tail -n 20 "$work/out"
+    bad=1
+  fi
+}
+small=(-D D=256 -D L=2) # what decides a kernel's registers is its shape class, not the size of the model
+for target in a100 rtx3090 rtx4090 h100 b200 rtx5090; do
+  compile $target models/gpt2.mt "${small[@]}" -D H=4           # heads of 64
+  compile $target models/llama.mt "${small[@]}" -D H=2 -D KV=1 -D F=688 # heads of 128, grouped
+done
+compile rtx3090 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
+compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
+compile h100 models/llama_lora.mt -D L=2
+compile h100 models/char.mt
+compile h100 models/gpt2.mt
+exit $bad
