@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../runtime/cuda_api.h"
 
 typedef struct NvrtcProgram *NvProgram;
@@ -195,26 +196,28 @@ static void *work(void *arg) {
   return NULL;
 }
 
-enum { WORKERS = 2 };
+enum { MOST_WORKERS = 8 };
 
 bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images, Fail *f) {
   if (!load(f)) return false;
   int next = 0;
-  Worker workers[WORKERS];
-  pthread_t threads[WORKERS];
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  int workers = cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
+  if (workers > n) workers = n;
+  Worker worker[MOST_WORKERS];
+  pthread_t thread[MOST_WORKERS];
   memset(images, 0, sizeof *images * (size_t)n);
-  for (int i = 0; i < WORKERS; i++) {
-    workers[i] = (Worker){n, &next, sources, images, arena_new()};
-    if (pthread_create(&threads[i], NULL, work, &workers[i]) != 0)
-      bug("no thread could be started");
+  for (int i = 0; i < workers; i++) {
+    worker[i] = (Worker){n, &next, sources, images, arena_new()};
+    if (pthread_create(&thread[i], NULL, work, &worker[i]) != 0) bug("no thread could be started");
   }
-  for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < workers; i++) pthread_join(thread[i], NULL);
   for (int i = 0; i < n; i++) { /* results leave the threads' arenas */
     CudaImage *m = &images[i];
     m->log = arena_printf(a, "%s", m->log);
     m->cubin = arena_copy(a, m->cubin, m->size);
     read_log(a, m);
   }
-  for (int i = 0; i < WORKERS; i++) arena_free(workers[i].arena);
+  for (int i = 0; i < workers; i++) arena_free(worker[i].arena);
   return true;
 }

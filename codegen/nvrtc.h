@@ -43,7 +43,7 @@ extern const int cuda_arch_count;
 /* The name of a listed capability; bug() for another. */
 const char *cuda_arch(int sm);
 
-/* Compiles all sources, two at a time. images[i] is filled for sources[i]. False with EXIT_DEVICE
+/* Compiles all sources, as many at a time as there are cores. images[i] is filled for sources[i]. False with EXIT_DEVICE
  * when NVRTC is missing; a source that does not compile is a bug of the emitter and ends the
  * process with NVRTC's log. */
 bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images, Fail *f);
