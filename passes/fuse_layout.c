@@ -79,6 +79,18 @@ static bool is_dense(const Shape *s, const ValuePlace *p) {
   return true;
 }
 
+/* [B, T, heads, head] token by token: heads next to each other, samples T tokens apart, all of it
+ * in steps of 16 bytes. What attention kernels take. */
+static bool token_by_token(const Shape *s, DType t, const ValuePlace *p) {
+  enum { VECTOR_BYTES = 16 };
+  int64_t size = dtype_bytes(t);
+  if (!last_is_unit(s, p) || (s->dim[2] != 1 && p->stride[2] != s->dim[3])) return false;
+  if (s->dim[0] != 1 && p->stride[0] != s->dim[1] * p->stride[1]) return false;
+  if (t == DT_F32 || s->dim[2] * s->dim[3] * size % VECTOR_BYTES)
+    return true; /* a copy would not help */
+  return p->stride[1] * size % VECTOR_BYTES == 0 && p->offset % VECTOR_BYTES == 0;
+}
+
 /* The kernel of n can read operand k where it lies. */
 static bool call_takes(const Graph *g, const Node *n, int k, const ValuePlace *p) {
   const Shape *s = &val(g, n->in[k])->shape;
@@ -89,7 +101,7 @@ static bool call_takes(const Graph *g, const Node *n, int k, const ValuePlace *p
       return k == 0 ? is_dense(s, p) : last_is_unit(s, p);
     case OP_ATTENTION:
     case OP_ATTENTION_BWD:
-      return s->rank == 4 ? last_is_unit(s, p) : is_dense(s, p);
+      return s->rank == 4 ? token_by_token(s, val(g, n->in[k])->dtype, p) : is_dense(s, p);
     default:
       return true;
   }
@@ -110,7 +122,8 @@ static bool maker_writes(const Graph *g, ValueId v, const ValuePlace *p) {
            (count == 1 || step == 1);
   }
   if (n->op == OP_SCATTER_ADD) return is_dense(s, p);
-  if (op_kind(n->op) == CALL) return s->rank == 4 ? last_is_unit(s, p) : is_dense(s, p);
+  if (op_kind(n->op) == CALL)
+    return s->rank == 4 ? token_by_token(s, val(g, v)->dtype, p) : is_dense(s, p);
   return true;
 }
 
