@@ -50,7 +50,7 @@ static Plan *new_plan(const Fit *f, Arena *a) {
 
 static int assemble_plain(const Fit *f, Plan *p, Arena *a, const char *name, Graph *g) {
   if (!g) return -1;
-  Built b = fit_build(&f->x, g, a);
+  Built b = fit_build(&f->x, g, false, a);
   int *order = arena_array(a, int, b.clusters.n + 1);
   for (int i = 0; i < b.clusters.n; i++) order[i] = i;
   return assemble_program(p, a, name, &b.map, b.clusters.n, order);
@@ -124,7 +124,7 @@ static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_
   int64_t samples = phase_samples(f->x.job, fam->phase), *scratch = scratch_for(fam, a);
   for (int i = 0; i < fam->traces.n; i++) {
     const Trace *t = &fam->traces.at[i];
-    if (f->x.recompute == RC_FULL && i == 0 && fam->traces.n > 1) continue;
+    if (f->x.recompute == RC_FULL && i != fam->full) continue;
     int64_t ns = 0;
     for (int s = 0; s < t->n; s++) ns += micro.ns[t->order[s]];
     Choice c = {.family = fam, .micro_batch = at, .trace = i, .peak = -1};
@@ -146,30 +146,25 @@ static int64_t least_height(const Fit *f, const Family *fam) {
   return least;
 }
 
-enum { CHUNKS_FACTOR = 8, WIDE_BATCH = 16 };
+enum { CHUNKS_FACTOR = 8 };
 
-/* Families of one number of chunks. Their traces: the solver's at the smallest micro-batch and, for
- * whole loss heads, at a wide one; and those of the families before, of this phase and of the phase
- * before. */
+/* Families of one number of chunks. Their traces: the solver's at the smallest micro-batch, for
+ * joined ones with whole loss heads only (the others rebuild little); and those of the families
+ * before, of this phase or else of the phase before. */
 static bool add_chunked(const Fit *f, PhasePool *pool, const PhasePool *before, int chunks,
-                        const int64_t *batch, int n, Graph *first) {
+                        const int64_t *batch, int n, const Graph *graph) {
   int from = pool->families.n;
-  int64_t wide = batch[0];
-  for (int i = 0; i < n && batch[i] <= WIDE_BATCH; i++) wide = batch[i];
-  if (!fit_families(&f->x, pool->phase, chunks, batch, n, first, &pool->families)) return false;
+  if (!fit_families(&f->x, pool->phase, chunks, batch, n, graph, &pool->families)) return false;
   for (int i = from; i < pool->families.n; i++) {
     Family *fam = &pool->families.at[i];
-    if (before) {
-      for (int k = 0; k < before->families.n; k++)
-        if (before->families.at[k].chunks == chunks)
-          fit_translate(&f->x, &before->families.at[k], fam);
-      if (fam->traces.n > 1) continue;
-    }
-    if (i == from) fit_traces(&f->x, fam, fam->least);
-    if (i > from && from == 0) fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
-    if (i == from && fam->most > fam->least && from == 0)
-      fit_traces(&f->x, fam, wide < fam->most ? wide : fam->most);
+    bool first = i == from || pool->families.at[i - 1].apart != fam->apart;
+    for (int k = 0; before && k < before->families.n; k++)
+      if (before->families.at[k].chunks == chunks)
+        fit_translate(&f->x, &before->families.at[k], fam);
+    if (before && fam->traces.n > 1) continue;
+    if (first && (from == 0 || fam->apart)) fit_traces(&f->x, fam, fam->least);
     for (int k = 0; k < i; k++) fit_translate(&f->x, &pool->families.at[k], fam);
+    if (fam->traces.n == 1) fit_traces(&f->x, fam, fam->least);
   }
   return true;
 }
@@ -268,7 +263,7 @@ static bool assemble_choice(const Fit *f, Plan *p, Arena *a, const Choice *c) {
   const Family *fam = c->family;
   GraphChoice g = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fam->chunks};
   TrainGraphs graphs = train_graphs(f->x.job, a, &g);
-  Built micro = fit_build(&f->x, graphs.micro, a);
+  Built micro = fit_build(&f->x, graphs.micro, fam->apart, a);
   if (!fit_same_structure(fam->micro[0], &micro)) return false;
   const Trace *t = &fam->traces.at[c->trace];
   PlanPhase ph = {
@@ -375,14 +370,14 @@ static void add_passed(const PhasePool *pool, const Choice *chosen, int64_t budg
       const Choice *c = &pool->all.at[i];
       if (c->estimate > budget || c->step_ns <= chosen->step_ns) continue;
       if (kind == 0 && (c->trace != 0 || chosen->trace == 0)) continue;
-      if (kind == 1 && (c->trace != c->family->traces.n - 1 || c->trace == 0)) continue;
+      if (kind == 1 && (c->trace != c->family->full || c->trace == 0)) continue;
       if (kind == 2 && c->micro_batch >= chosen->micro_batch) continue;
       if (kind == 3 && c->micro_batch <= chosen->micro_batch) continue;
       Candidate x = candidate_of(c);
       bool known = false;
       for (int k = 0; k < r->passed.n; k++)
         known |= r->passed.at[k].micro_batch == x.micro_batch &&
-                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].front == x.front;
+                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].step_ns == x.step_ns;
       if (!known) vec_push(a, &r->passed, x);
       break;
     }

@@ -25,10 +25,12 @@ typedef struct {
 
 typedef struct {
   int phase, chunks;
+  bool apart;          /* kernels end at what backward keeps: less is rebuilt, more is launched */
   int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
   int64_t least, most; /* micro-batches that it stands for */
   const Built *micro[2];
   VEC(Trace) traces; /* the first rebuilds nothing */
+  int full;          /* the one that rebuilds each layer once, 0 when there is none */
 } Family;
 
 /* A program of a phase that does not depend on the micro-batch. */
@@ -52,18 +54,21 @@ typedef struct {
 } FitContext;
 
 /* ---- fit_family.c ---- */
-Built fit_build(const FitContext *x, Graph *g, Arena *a);
+/* Leaves g as it is. */
+Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks; none when
- * a graph cannot be planned, which the job's diagnostics tell. first is a graph that was built for
+/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks, joined
+ * ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
+ * tell. first is a graph that was built for
  * batch[0] already, or NULL. */
 typedef VEC(Family) FamilyList;
 bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
-                  Graph *first, FamilyList *out);
+                  const Graph *first, FamilyList *out);
 /* Finds what can be rebuilt, at micro-batch `at`, and adds the traces that are new. */
 void fit_traces(const FitContext *x, Family *f, int64_t at);
-/* Adds the traces of another family, clusters matched by name and occurrence, where they can run.
+/* Adds the traces of another family of the same fusion, clusters matched by name and occurrence,
+ * where they can run.
  * Any trace whose inputs were made before is right; what it is worth is priced like any other. */
 void fit_translate(const FitContext *x, const Family *from, Family *to);
 Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b,

@@ -11,8 +11,9 @@ static bool is_made(const Unit *u) {
   return u->var < 0 && u->input < 0;
 }
 
-Built fit_build(const FitContext *x, Graph *g, Arena *a) {
-  Built b = {.clusters = fuse_graph(g, a)};
+Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
+  Graph *own = arena_copy(a, g, sizeof *g); /* fusion replaces it */
+  Built b = {.clusters = apart ? fuse_graph_apart(own, a) : fuse_graph(own, a)};
   cost_clusters(&b.clusters, x->target, x->job->precision.tf32);
   /* The map keeps the address of the clusters: they must not move. */
   Clusters *kept = arena_copy(a, &b.clusters, sizeof b.clusters);
@@ -83,65 +84,77 @@ static Trace as_it_stands(const Built *b, Arena *a) {
   return t;
 }
 
-/* Graphs of one phase and number of chunks, each built once. */
+/* Graphs of one phase and number of chunks, each made once, and their clusters, joined and apart.
+ */
 typedef struct {
   const FitContext *x;
   int phase, chunks;
   struct {
     int64_t at;
-    const Built *built;
+    const Graph *graph;
+    const Built *built[2];
   } known[4];
   int nknown;
 } Builds;
 
-static const Built *keep_build(Builds *b, int64_t at, Graph *g) {
-  Built *built = arena_new_of(b->x->arena, Built);
-  *built = fit_build(b->x, g, b->x->arena);
-  if (b->nknown < COUNT_OF(b->known)) {
-    b->known[b->nknown].at = at;
-    b->known[b->nknown++].built = built;
+static const Built *built_at(Builds *b, int64_t at, bool apart) {
+  const FitContext *x = b->x;
+  int i = 0;
+  while (i < b->nknown && b->known[i].at != at) i++;
+  if (i == b->nknown) {
+    GraphChoice c = {.phase = b->phase, .micro_batch = at, .chunks = b->chunks, .micro_only = true};
+    TrainGraphs g = train_graphs(x->job, x->arena, &c);
+    if (!g.micro) return NULL;
+    if (i == COUNT_OF(b->known)) i--; /* the latest makes room */
+    b->nknown = i + 1;
+    b->known[i].at = at;
+    b->known[i].graph = g.micro;
+    b->known[i].built[0] = b->known[i].built[1] = NULL;
   }
-  return built;
-}
-
-static const Built *built_at(Builds *b, int64_t at) {
-  for (int i = 0; i < b->nknown; i++)
-    if (b->known[i].at == at) return b->known[i].built;
-  GraphChoice c = {.phase = b->phase, .micro_batch = at, .chunks = b->chunks, .micro_only = true};
-  TrainGraphs g = train_graphs(b->x->job, b->x->arena, &c);
-  return g.micro ? keep_build(b, at, g.micro) : NULL;
-}
-
-static void add_family(const FitContext *x, Family f, FamilyList *out) {
-  vec_push(x->arena, &f.traces, as_it_stands(f.micro[0], x->arena));
-  vec_push(x->arena, out, f);
+  if (!b->known[i].built[apart]) {
+    Built *built = arena_new_of(x->arena, Built);
+    *built = fit_build(x, b->known[i].graph, apart, x->arena);
+    b->known[i].built[apart] = built;
+  }
+  return b->known[i].built[apart];
 }
 
 /* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1
  * alone with (2, 4). */
-bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
-                  Graph *first, FamilyList *out) {
-  Builds b = {.x = x, .phase = phase, .chunks = chunks};
-  if (first) keep_build(&b, batch[0], first);
+static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, FamilyList *out) {
   for (int i = 0; i < n; i++) {
-    Family f = {.phase = phase,
-                .chunks = chunks,
+    Family f = {.phase = b->phase,
+                .chunks = b->chunks,
+                .apart = apart,
                 .at_a = batch[i],
                 .at_b = batch[i],
                 .least = batch[i],
                 .most = batch[i]};
-    f.micro[0] = f.micro[1] = built_at(&b, batch[i]);
+    f.micro[0] = f.micro[1] = built_at(b, batch[i], apart);
     if (!f.micro[0]) return false;
-    const Built *twice = i + 1 < n ? built_at(&b, 2 * batch[i]) : NULL;
+    const Built *twice = i + 1 < n ? built_at(b, 2 * batch[i], apart) : NULL;
     if (twice && fit_same_structure(f.micro[0], twice)) {
       f.micro[1] = twice;
       f.at_b = 2 * batch[i];
       f.most = batch[n - 1];
     }
-    add_family(x, f, out);
+    vec_push(b->x->arena, &f.traces, as_it_stands(f.micro[0], b->x->arena));
+    vec_push(b->x->arena, out, f);
     if (f.most == batch[n - 1]) break;
   }
   return true;
+}
+
+bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
+                  const Graph *first, FamilyList *out) {
+  Builds b = {.x = x, .phase = phase, .chunks = chunks};
+  if (first) {
+    b.known[0].at = batch[0];
+    b.known[0].graph = first;
+    b.nknown = 1;
+  }
+  return add_families(&b, false, batch, n, out) &&
+         (x->recompute == RC_NONE || add_families(&b, true, batch, n, out));
 }
 
 /* ---- recompute ---- */
@@ -246,40 +259,49 @@ static RecProblem problem_of(const FitContext *x, const Built *b, const Priced *
   return (RecProblem){.nop = b->clusters.n, .op = op, .nval = nval, .bytes = bytes, .keep = keep};
 }
 
-static bool known_trace(const Family *f, int n, const int *order) {
+/* Index of the trace in the family, which takes it when it is new. */
+static int add_trace(const FitContext *x, Family *f, int n, const int *order) {
   for (int i = 0; i < f->traces.n; i++)
     if (f->traces.at[i].n == n && !memcmp(f->traces.at[i].order, order, sizeof *order * (size_t)n))
-      return true;
-  return false;
-}
-
-static void add_trace(const FitContext *x, Family *f, int n, const int *order) {
-  if (known_trace(f, n, order)) return;
+      return i;
   Trace t = {.n = n, .order = order};
   t.time = timeline_run(&f->micro[0]->map, x->arena, n, order, false);
   vec_push(x->arena, &f->traces, t);
+  return f->traces.n - 1;
 }
 
-enum {
-  MOST_TRACES = 64
-}; /* of one front; more would cost time and buy less than 1 % of the span each */
+/* Of one front a trace is kept when it saves this part of the span, or when the next would take
+ * this much more time than the last that was kept. */
+enum { MOST_TRACES = 64 };
+#define STEEP 1.02
+
+static void add_front(const FitContext *x, Family *f, const RecProblem *problem) {
+  RecOptions opt = {.no_floor = !f->apart};
+  RecFront front = recompute_front(x->arena, problem, &opt);
+  int64_t span = front.at[0].peak - front.at[front.n - 1].peak, last = front.at[0].peak;
+  int64_t last_ns = front.at[0].ns;
+  for (int i = 1; i < front.n; i++) {
+    RecPlan *plan = &front.at[i];
+    bool end = i == front.n - 1;
+    bool steep = !end && (double)front.at[i + 1].ns > STEEP * (double)last_ns;
+    if (!end && !steep && last - plan->peak < span / MOST_TRACES) continue;
+    last = plan->peak;
+    last_ns = plan->ns;
+    recompute_trace(x->arena, problem, plan);
+    add_trace(x, f, plan->ntrace, plan->trace);
+  }
+}
 
 void fit_traces(const FitContext *x, Family *f, int64_t at) {
   if (x->recompute == RC_NONE) return;
   Priced p = fit_price(x, f->micro, f->at_a, f->at_b, at);
   RecProblem problem = problem_of(x, f->micro[0], &p);
-  RecOptions opt = {.effort = 0};
-  RecFront front = recompute_front(x->arena, &problem, &opt);
-  int64_t most = front.at[0].peak, span = most - front.at[front.n - 1].peak, last = most;
-  for (int i = 1; i < front.n; i++) {
-    RecPlan *plan = &front.at[i];
-    bool end = i == front.n - 1;
-    if (x->recompute == RC_FULL && !end) continue;
-    if (!end && last - plan->peak < span / MOST_TRACES) continue;
-    last = plan->peak;
-    recompute_trace(x->arena, &problem, plan);
-    add_trace(x, f, plan->ntrace, plan->trace);
-  }
+  RecPlan full;
+  bool layers = recompute_full(x->arena, &problem, &full);
+  if (layers) f->full = add_trace(x, f, full.ntrace, full.trace);
+  if (x->recompute == RC_FULL && layers) return;
+  add_front(x, f, &problem);
+  if (x->recompute == RC_FULL) f->full = f->traces.n - 1; /* all that can be */
 }
 
 /* ---- traces of another family ---- */
@@ -355,7 +377,7 @@ static int translate_trace(const Trace *t, int nto, const int *map, const int *b
 }
 
 void fit_translate(const FitContext *x, const Family *from, Family *to) {
-  if (x->recompute == RC_NONE) return;
+  if (x->recompute == RC_NONE || from->apart != to->apart) return;
   const Clusters *a = &from->micro[0]->clusters, *b = &to->micro[0]->clusters;
   int *map = match_clusters(a, b, x->arena), *back = arena_array(x->arena, int, b->n + 1);
   bool *seen = arena_array(x->arena, bool, a->n + 1), *done = arena_array(x->arena, bool, b->n + 1);
@@ -370,6 +392,8 @@ void fit_translate(const FitContext *x, const Family *from, Family *to) {
     memset(made, 0, sizeof *made * (size_t)to->micro[0]->map.nunits);
     int *order = arena_array(x->arena, int, t->n + b->n + 1);
     int n = translate_trace(t, b->n, map, back, seen, done, order);
-    if (n > b->n && can_run(&to->micro[0]->map, n, order, made)) add_trace(x, to, n, order);
+    if (n <= b->n || !can_run(&to->micro[0]->map, n, order, made)) continue;
+    int at = add_trace(x, to, n, order);
+    if (k == from->full && !to->full) to->full = at;
   }
 }

@@ -217,29 +217,52 @@ static bool is_stack(const RecModel *m) {
   return near * 100 >= all * MOST_PERCENT;
 }
 
+/* The run that drops nothing, and the items, whose size depends on it. */
+static RecResult base_run(RecModel *m, RecSim *s, const uint8_t *nothing) {
+  RecResult base = sim_run(s, nothing, NULL);
+  ensure(base.peak != REC_INFEASIBLE, "op %d reads a value that is not there", base.at);
+  m->base_peak = base.peak;
+  m->base_ns = base.ns;
+  int64_t share = (int64_t)SMALLEST_PER_OP * m->nop;
+  rec_find_items(m, base.peak / (share > SMALLEST_SHARE ? share : SMALLEST_SHARE));
+  return base;
+}
+
+bool recompute_full(Arena *a, const RecProblem *p, RecPlan *plan) {
+  Arena *own = arena_new();
+  RecModel *m = rec_model(own, p);
+  RecSim *s = sim_new(m, own);
+  uint8_t *d = decision_new(m, own);
+  base_run(m, s, d);
+  RecResult r = {.peak = REC_INFEASIBLE};
+  if (rec_full(m, d)) r = sim_run(s, d, NULL);
+  *plan = (RecPlan){.peak = r.peak, .ns = r.ns, .state = arena_copy(a, d, decision_size(m))};
+  arena_free(own);
+  if (r.peak == REC_INFEASIBLE) return false;
+  recompute_trace(a, p, plan);
+  return true;
+}
+
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt) {
   Arena *own = arena_new();
   RecModel *m = rec_model(own, p);
   RecSim *s = sim_new(m, own);
   RecPool pool = {.m = m, .arena = own};
   uint8_t *nothing = decision_new(m, own);
-  RecResult base = sim_run(s, nothing, NULL);
-  ensure(base.peak != REC_INFEASIBLE, "op %d reads a value that is not there", base.at);
   double effort = opt ? opt->effort : 0;
-  m->base_peak = base.peak;
-  m->base_ns = base.ns;
-  int64_t share = (int64_t)SMALLEST_PER_OP * m->nop;
-  rec_find_items(m, base.peak / (share > SMALLEST_SHARE ? share : SMALLEST_SHARE));
-  pool_add(&pool, base, nothing);
+  pool_add(&pool, base_run(m, s, nothing), nothing);
   if (m->nitem > 0) {
+    bool stack = effort <= 0 && is_stack(m);
     rec_baselines(m, s, &pool);
-    rec_layered(m, s, &pool);
-    rec_squeeze(m, s, &pool, SQUEEZE_STEPS);
+    if (stack) rec_held(m, s, &pool); /* what the squeeze starts from */
+    rec_layered(m, s, &pool, opt && opt->no_floor ? 2 : REC_LONGEST);
+    if (!opt || !opt->no_floor) rec_squeeze(m, s, &pool, SQUEEZE_STEPS);
     if (effort > 0) {
       rec_search(m, s, &pool, (int64_t)(effort * STEPS_PER_EFFORT));
-    } else if (!is_stack(m)) {
+    } else if (!stack) {
       rec_explore(m, s, &pool, EXPLORE_STEPS);
     }
+    if (!stack) rec_held(m, s, &pool);
   }
   settle_peaks(&pool, s, p);
   RecFront front = {.at = arena_array(a, RecPlan, pool.plan.n), .n = pool.plan.n};

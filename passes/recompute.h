@@ -49,9 +49,14 @@ typedef struct {
 typedef struct {
   /* 1 = about half a second on GPT-2 124M; 0 = layered programme, baselines and floor only */
   double effort;
+  bool no_floor; /* the smallest peak is of no interest */
 } RecOptions;
 
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt);
+/* The usual checkpoints: what is made within a layer is dropped and rebuilt once, what passes
+ * between layers stays. With its trace; its peak may be above what the trace needs. False when
+ * there are no layers. */
+bool recompute_full(Arena *a, const RecProblem *p, RecPlan *plan);
 /* Fills plan->trace. In a trace a read takes the newest instance of a value; an instance lives from
  * its op to its last reader (to the end for the newest one of a value that is kept), an in-place
  * output lies in its input's storage: with these lifetimes the peak is plan->peak. */

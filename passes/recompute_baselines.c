@@ -60,11 +60,18 @@ static bool inside_layer(const RecModel *m, const RecItem *it) {
   return true;
 }
 
+bool rec_full(const RecModel *m, uint8_t *d) {
+  memset(d, 0, decision_size(m));
+  for (int i = 0; i < m->nitem; i++)
+    if (m->item[i].crosses && inside_layer(m, &m->item[i])) decision_set(m, d, i, OWN);
+  return m->nlayer > 1;
+}
+
 /* Drops what lies inside layers. Of what passes between them, that of every kept-th layer stays,
- * that of every once-th is rebuilt once, and the rest for each layer anew: the checkpoints of
- * checkpoints that very small budgets need. */
+ * that of every once-th is rebuilt once, and the rest as `between` says, at least for each layer
+ * anew: the checkpoints of checkpoints that very small budgets need. */
 static void whole_layers(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d, GapState inside,
-                         int kept, int once) {
+                         GapState between, int kept, int once) {
   memset(d, 0, decision_size(m));
   for (int i = 0; i < m->nitem; i++) {
     const RecItem *it = &m->item[i];
@@ -73,7 +80,7 @@ static void whole_layers(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d, GapS
     if (inside_layer(m, it)) {
       decision_set(m, d, i, inside);
     } else if (layer % kept) {
-      decision_set(m, d, i, layer % once ? NEVER : ONCE);
+      decision_set(m, d, i, layer % once ? between : ONCE);
     }
   }
   pool_add(pool, sim_run(s, d, NULL), d);
@@ -85,12 +92,12 @@ static int next_stride(int stride) {
   return stride == 1 ? 2 : power ? stride / 2 * 3 : stride / 3 * 4;
 }
 
-static void layer_strides(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d) {
+static void layer_strides(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d, GapState between) {
   int64_t limit = sim_work(s) + STRIDE_STEPS;
   for (int kept = 1;; kept = next_stride(kept)) {
     for (int once = 1; once <= kept && sim_work(s) < limit; once = next_stride(once)) {
-      whole_layers(m, s, pool, d, OWN, kept, once);
-      whole_layers(m, s, pool, d, NEVER, kept, once);
+      whole_layers(m, s, pool, d, OWN, between, kept, once);
+      whole_layers(m, s, pool, d, NEVER, between, kept, once);
     }
     if (kept >= m->nlayer) return;
   }
@@ -99,8 +106,12 @@ static void layer_strides(RecModel *m, RecSim *s, RecPool *pool, uint8_t *d) {
 void rec_baselines(RecModel *m, RecSim *s, RecPool *pool) {
   uint8_t *d = decision_new(m, m->arena);
   knapsacks(m, s, pool, d);
-  layer_strides(m, s, pool, d);
+  layer_strides(m, s, pool, d, NEVER);
   memset(d, 0, decision_size(m));
   for (int i = 0; i < m->nitem; i++) decision_set(m, d, i, NEVER);
   pool_add(pool, sim_run(s, d, NULL), d);
+}
+
+void rec_held(RecModel *m, RecSim *s, RecPool *pool) {
+  layer_strides(m, s, pool, decision_new(m, m->arena), HOLD);
 }

@@ -26,6 +26,8 @@ typedef enum {
   UNTIL, /* stays until a chain has read it */
   LOOSE, /* as NEVER, but followers are ONCE: being small, they should not make the op run for them
             alone */
+  SEARCHED,        /* the search takes the states above */
+  HOLD = SEARCHED, /* as OWN, for the layer that reads it next */
   STATE_COUNT
 } GapState;
 
@@ -157,10 +159,16 @@ void pool_add(RecPool *pool, RecResult r, const uint8_t *d);
 const PoolPlan *pool_pick(const RecPool *pool, int64_t budget);
 
 /* ---- the solvers; each adds what it finds to the pool ---- */
-/* For stacks of three layers or more; adds nothing to the pool for other graphs. */
-void rec_layered(RecModel *m, RecSim *s, RecPool *pool);
+/* For stacks of three layers or more; adds nothing to the pool for other graphs. longest: layers
+ * between which nothing is kept, at most REC_LONGEST. */
+enum { REC_LONGEST = 8 };
+void rec_layered(RecModel *m, RecSim *s, RecPool *pool, int longest);
 /* Knapsack by time per byte at many ratios, and the whole of each layer dropped. */
 void rec_baselines(RecModel *m, RecSim *s, RecPool *pool);
+/* Checkpoints of checkpoints, what passes between layers once for each layer. */
+void rec_held(RecModel *m, RecSim *s, RecPool *pool);
+/* Drops what lies inside layers, to be rebuilt once; false when there is one layer only. */
+bool rec_full(const RecModel *m, uint8_t *d);
 /* Lowers the smallest peak. */
 void rec_squeeze(RecModel *m, RecSim *s, RecPool *pool, int64_t work);
 /* Every single change of every plan, as far as `work` steps go. */

@@ -34,8 +34,14 @@ typedef struct {
   bool used;
 } Bucket;
 
+/* Layers of a segment: 1, 2, 3, 4, 6, 8. */
+static int next_count(int count) {
+  return count < 4 ? count + 1 : count + 2;
+}
+
 typedef struct {
   const Layers *ls;
+  int longest;  /* segment */
   Front *front; /* one a layer, and one for the end */
   Bucket *bucket;
   Point *kept; /* scratch: points of one front */
@@ -56,7 +62,8 @@ static void find_range(Programme *p, int layer) {
   int64_t best_ns = INT64_MAX;
   p->lo = INT64_MAX;
   p->hi = INT64_MIN;
-  for (int count = 1; count <= MAX_SEGMENT && layer + count <= ls->m->nlayer; count++) {
+  for (int count = 1; count <= p->longest && layer + count <= ls->m->nlayer;
+       count = next_count(count)) {
     const Segment *g = &ls->seg[count][layer];
     const Front *after = &p->front[layer + count];
     for (int i = 0; i < g->options->n; i++) {
@@ -102,7 +109,8 @@ static void solve_layer(Programme *p, int layer) {
   const Layers *ls = p->ls;
   find_range(p, layer);
   for (int b = 0; b < p->nbucket; b++) p->bucket[b].used = false;
-  for (int count = 1; count <= MAX_SEGMENT && layer + count <= ls->m->nlayer; count++) {
+  for (int count = 1; count <= p->longest && layer + count <= ls->m->nlayer;
+       count = next_count(count)) {
     const Segment *g = &ls->seg[count][layer];
     for (int i = 0; i < g->options->n; i++) extend(p, g, i);
   }
@@ -145,13 +153,13 @@ static void unroll_front(const Programme *p, RecSim *s, RecPool *pool) {
   }
 }
 
-void rec_layered(RecModel *m, RecSim *s, RecPool *pool) {
+void rec_layered(RecModel *m, RecSim *s, RecPool *pool, int longest) {
   Layers ls;
   Arena *a = m->arena;
   if (!layers_init(&ls, m, s, a)) return;
-  for (int count = 1; count <= MAX_SEGMENT; count++)
+  Programme p = {.ls = &ls, .longest = longest, .front = arena_array(a, Front, m->nlayer + 1)};
+  for (int count = 1; count <= longest; count = next_count(count))
     for (int l = 0; l + count <= m->nlayer; l++) layers_segment(&ls, l, count);
-  Programme p = {.ls = &ls, .front = arena_array(a, Front, m->nlayer + 1)};
   p.nbucket = MOST_BUCKETS;
   if (m->nlayer > FINE_LAYERS) p.nbucket = MOST_BUCKETS * FINE_LAYERS / m->nlayer;
   if (p.nbucket < FEWEST_BUCKETS) p.nbucket = FEWEST_BUCKETS;

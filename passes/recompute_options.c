@@ -16,6 +16,7 @@ enum {
   LAYER_STEPS = 120000, /* steps to simulate for one layer, a pair, a longer segment */
   PAIR_STEPS = 120000,
   LONG_STEPS = 45000,
+  LIMIT_LONG = 60000,
   LAYER_OPTIONS = 64, /* kept */
   PAIR_OPTIONS = 40,
   LONG_OPTIONS = 28,
@@ -415,7 +416,9 @@ static void solve(Layers *ls, Segment *g) {
   t.base_saved = ls->held[g->layer + g->count] - ls->held[g->layer];
   for (int i = 0; i < g->window.n; i++)
     g->outside[i] = ls->live[g->window.ops[i]] - ls->wlive[i] - ls->held[g->layer];
-  t.limit = sim_work(ls->sim) + (g->count == 1 ? LAYER_STEPS : 2 * PAIR_STEPS);
+  t.limit = sim_work(ls->sim) + (g->count == 1   ? LAYER_STEPS
+                                 : g->count == 2 ? 2 * PAIR_STEPS
+                                                 : LIMIT_LONG);
   if (g->count == 1) {
     solve_layer(&t);
   } else if (g->count == 2) {

@@ -4,7 +4,7 @@
 #define MTC_RECOMPUTE_OPTIONS_H
 #include "recompute_impl.h"
 
-enum { MAX_SEGMENT = 8 };              /* layers */
+enum { MAX_SEGMENT = REC_LONGEST };    /* layers */
 #define NO_BYTES (-((int64_t)1 << 60)) /* less than any; sums of a few do not overflow */
 
 /* One way to run a segment. */

@@ -168,16 +168,16 @@ static int random_changes(Search *x, RecChange *c) {
   int i = random_int(x, m->nitem);
   GapState si = state_of(x, i);
   if (kind < 6 || m->nitem < 2) {
-    int s = si != KEEP && random_int(x, 2) ? KEEP : random_int(x, STATE_COUNT);
-    c[0] = to_state(i, (GapState)(s == (int)si ? (s + 1) % STATE_COUNT : s));
+    int s = si != KEEP && random_int(x, 2) ? KEEP : random_int(x, SEARCHED);
+    c[0] = to_state(i, (GapState)(s == (int)si ? (s + 1) % SEARCHED : s));
     return 1;
   }
   int j = kind < 8 ? random_int(x, m->nitem) : (i + 1 + random_int(x, NEIGHBOURS)) % m->nitem;
   if (j == i) j = (i + 1) % m->nitem;
   GapState sj = state_of(x, j);
   if (si == sj) {
-    si = (GapState)random_int(x, STATE_COUNT);
-    sj = (GapState)random_int(x, STATE_COUNT);
+    si = (GapState)random_int(x, SEARCHED);
+    sj = (GapState)random_int(x, SEARCHED);
   }
   c[0] = to_state(i, sj);
   c[1] = to_state(j, si);
@@ -249,7 +249,7 @@ static bool squeeze_step(Search *x, int64_t limit) {
   for (int i = 0; i < m->nitem && sim_work(x->s) < limit; i++) {
     const RecItem *it = &m->item[i];
     if (m->event_op[it->event] > now.at || m->event_op[it->event + 1] < now.at) continue;
-    for (int s = 0; s < STATE_COUNT; s++)
+    for (int s = 0; s < SEARCHED; s++)
       if (s != (int)state_of(x, i)) try_lower(x, to_state(i, (GapState)s), &best);
   }
   for (int k = now.at; k <= now.at + 1 && k < m->nop; k++)
@@ -266,7 +266,7 @@ static void explore(Search *x, int64_t limit) {
   const RecModel *m = x->m;
   for (int i = 0; i < m->nitem && sim_work(x->s) < limit; i++) {
     GapState old = state_of(x, i);
-    for (int s = 0; s < STATE_COUNT; s++) {
+    for (int s = 0; s < SEARCHED; s++) {
       RecChange c = to_state(i, (GapState)s);
       if (s == (int)old || (s == LOOSE && !m->item[i].nfollow)) continue;
       try_changes(x, &c, 1);

@@ -63,6 +63,12 @@ static GapState state_at(const RecSim *s, int v, int k) {
   return e < 0 ? NEVER : (GapState)s->d[e];
 }
 
+/* Layer of the event that ends the gap of v. */
+static int next_layer(const RecSim *s, int v, int k) {
+  int e = gap_at(s->m, v, k);
+  return e < 0 ? -1 : s->m->layer[s->m->event_op[e + 1]];
+}
+
 /* A chain run for `target` before op `when`. */
 typedef struct {
   int target, when;
@@ -117,9 +123,21 @@ static int compare_ints(const void *a, const void *b) {
   return *(const int *)a - *(const int *)b;
 }
 
-static void sort_ops(int *op, int n) {
-  if (n > 24) {
-    qsort(op, (size_t)n, sizeof *op, compare_ints);
+/* Sorts the ops of a chain, all of which have its mark. */
+static void sort_chain(RecSim *s, const Chain *c) {
+  enum { SMALL = 16, SPARSE = 8 };
+  int *op = s->chain, n = c->n, lo = INT32_MAX, hi = 0;
+  if (n > SMALL) {
+    for (int i = 0; i < n; i++) {
+      if (op[i] < lo) lo = op[i];
+      if (op[i] > hi) hi = op[i];
+    }
+    if ((hi - lo) / SPARSE > n) {
+      qsort(op, (size_t)n, sizeof *op, compare_ints);
+      return;
+    }
+    for (int j = lo, i = 0; j <= hi; j++)
+      if (s->op_mark[j] == c->mark) op[i++] = j;
     return;
   }
   for (int i = 1; i < n; i++) {
@@ -140,6 +158,9 @@ static void settle(RecSim *s, const Chain *c, int v) {
       return;
     case OWN:
       if (s->m->layer[c->target] == s->m->layer[s->m->prod[v]]) return;
+      break;
+    case HOLD:
+      if (s->m->layer[c->target] == next_layer(s, v, c->when)) return;
       break;
     case KEEP:
     case NEVER:
@@ -217,7 +238,7 @@ static bool run_chain(RecSim *s, Chain *c, int only) {
   c->n = 0;
   c->mark = ++s->mark;
   if (!chain_collect(s, c)) return false;
-  sort_ops(s->chain, c->n);
+  sort_chain(s, c);
   chain_execute(s, c);
   return true;
 }

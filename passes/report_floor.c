@@ -34,17 +34,30 @@ static void floor_parts(const Report *x) {
   part(x, "smallest arena", how, r->floor_transient, "");
 }
 
-/* The floor and two plans of the frontier above it; the size is rounded up, so that it works as it
- * is printed. */
+/* Plan i of the frontier, or the first above it that is not several times slower than what
+ * a hundredth more memory buys. */
+static int worth_naming(const FitResult *r, int i) {
+  enum { TIMES_SLOWER = 3, NEAR = 100 };
+  for (int k = i + 1; k < r->frontier.n; k++) {
+    const Candidate *c = &r->frontier.at[i], *next = &r->frontier.at[k];
+    if (next->peak_bytes > c->peak_bytes + c->peak_bytes / NEAR) break;
+    if (mul64(next->step_ns, TIMES_SLOWER) <= c->step_ns) i = k;
+  }
+  return i;
+}
+
+/* The smallest budget of use and two plans of the frontier above it; the size is rounded up, so
+ * that it works as it is printed. */
 static void budgets(const Report *x) {
   const FitResult *r = x->r;
   if (r->frontier.n == 0) return;
   int pick[3] = {0, r->frontier.n / 3, 2 * r->frontier.n / 3};
   fputs("\n  or the budget:", x->to);
   for (int i = 0; i < 3; i++) {
+    pick[i] = worth_naming(r, pick[i]);
     if (i > 0 && pick[i] <= pick[i - 1]) continue;
     const Candidate *c = &r->frontier.at[pick[i]];
-    int64_t peak = i == 0 ? r->floor_bytes : c->peak_bytes;
+    int64_t peak = pick[i] == 0 ? r->floor_bytes : c->peak_bytes;
     if (peak > r->args.target->usable_bytes) break;
     double size =
         peak >= (int64_t)1 << 30 ? ceil(gib(peak) * 100) / 100 : ceil(mib(peak) * 10) / 10;
