@@ -75,6 +75,55 @@ static void equal_questions_have_equal_answers(void **state) {
   assert_true(id[0] == id[1]);
 }
 
+/* No cluster runs more than twice, some do, and the time is that of one forward more at most. */
+static void full_rebuilds_each_layer_once(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Job *job = char_job(a, NULL, NULL);
+  PlanArgs args = on_cpu(INT64_MAX);
+  args.micro_batch = 4;
+  args.chunks = 1;
+  args.recompute = RC_NONE;
+  FitResult none = plan_fit(job, a, &args);
+  args.recompute = RC_FULL;
+  FitResult full = plan_fit(job, a, &args);
+  const PlanProgram *p = &full.plan->programs.at[full.plan->phases.at[0].programs[0]];
+  int *runs = arena_array(a, int, p->clusters.n), again = 0;
+  for (int s = 0; s < p->nsteps; s++) {
+    int n = ++runs[p->steps[s].cluster];
+    assert_true(n <= 2);
+    assert_int_equal(p->steps[s].recomputed, n == 2);
+    again += n == 2;
+  }
+  assert_true(again > 0);
+  assert_true(full.plan->peak_bytes < none.plan->peak_bytes);
+  int64_t fast = none.plan->phases.at[0].step_ns, slow = full.plan->phases.at[0].step_ns;
+  assert_true(slow > fast && slow < fast + fast / 2);
+  args.recompute = RC_AUTO;
+  FitResult best = plan_fit(job, a, &args);
+  assert_true(best.floor_bytes < full.floor_bytes);
+  args.budget_bytes = full.plan->peak_bytes;
+  best = plan_fit(job, a, &args);
+  assert_true(best.plan->phases.at[0].step_ns <= slow);
+  arena_free(a);
+}
+
+/* Small budgets are slow, but not absurdly so. */
+static void the_floor_is_of_use(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Diags *d = diags_new(a);
+  JobArgs job = {.path = MTC_SOURCE_DIR "/models/gpt2.mt"};
+  PlanArgs args = {.target = target_by_name("h200"), .budget_bytes = 1, .recompute = -1};
+  FitResult r = plan_fit(elaborate(a, d, &job), a, &args);
+  assert_null(r.plan);
+  assert_true(r.frontier.at[0].step_ns < 8 * vec_last(&r.frontier).step_ns);
+  for (int i = 0; i < r.frontier.n; i++)
+    if (r.frontier.at[i].peak_bytes > r.floor_bytes + r.floor_bytes / 20)
+      assert_true(r.frontier.at[i].step_ns < 2 * vec_last(&r.frontier).step_ns);
+  arena_free(a);
+}
+
 static void what_is_forced_is_done(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -174,6 +223,8 @@ int main(void) {
       cmocka_unit_test(the_floor_is_the_edge),
       cmocka_unit_test(the_frontier_reproduces),
       cmocka_unit_test(equal_questions_have_equal_answers),
+      cmocka_unit_test(full_rebuilds_each_layer_once),
+      cmocka_unit_test(the_floor_is_of_use),
       cmocka_unit_test(what_is_forced_is_done),
       cmocka_unit_test(recompute_of_the_model_is_obeyed),
       cmocka_unit_test(reserve_and_context_are_inside_the_budget),
