@@ -40,7 +40,7 @@ build() { # PRESET FOLDER
 
 run_tests() { # FOLDER
   say "testing ($1)"
-  ctest --test-dir "$1" --output-on-failure -j 2
+  ASAN_OPTIONS="suppressions=$PWD/tests/sanitizers.supp" ctest --test-dir "$1" --output-on-failure -j 2
 }
 
 demo() {
