@@ -135,38 +135,72 @@ static void add_choices(const Fit *f, PhasePool *pool, const Family *fam, int64_
   }
 }
 
-/* Least height of a family's smallest micro-batch, by nothing and by everything rebuilt. */
-static int64_t least_height(const Fit *f, const Family *fam) {
-  Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, fam->least);
-  int64_t least = INT64_MAX, *scratch = scratch_for(fam, f->x.arena);
-  for (int k = 0; k < fam->traces.n; k++) {
-    int64_t h = fit_height(&p, &fam->traces.at[k], scratch);
-    if (h < least) least = h;
+/* Least height of families from..to-1 at their smallest micro-batch. */
+static int64_t least_height(const Fit *f, const PhasePool *pool, int from, int to) {
+  int64_t least = INT64_MAX;
+  for (int i = from; i < to; i++) {
+    const Family *fam = &pool->families.at[i];
+    Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, fam->least);
+    int64_t *scratch = scratch_for(fam, f->x.arena);
+    for (int k = 0; k < fam->traces.n; k++) {
+      int64_t h = fit_height(&p, &fam->traces.at[k], scratch);
+      if (h < least) least = h;
+    }
   }
   return least;
 }
 
 enum { CHUNKS_FACTOR = 8 };
 
-/* Families of one number of chunks. Their traces: the solver's at the smallest micro-batch, for
- * joined ones with whole loss heads only (the others rebuild little); and those of the families
- * before, of this phase or else of the phase before. */
-static bool add_chunked(const Fit *f, PhasePool *pool, const PhasePool *before, int chunks,
-                        const int64_t *batch, int n, const Graph *graph) {
-  int from = pool->families.n;
-  if (!fit_families(&f->x, pool->phase, chunks, batch, n, graph, &pool->families)) return false;
-  for (int i = from; i < pool->families.n; i++) {
-    Family *fam = &pool->families.at[i];
-    bool first = i == from || pool->families.at[i - 1].apart != fam->apart;
-    for (int k = 0; before && k < before->families.n; k++)
-      if (before->families.at[k].chunks == chunks)
-        fit_translate(&f->x, &before->families.at[k], fam);
-    if (before && fam->traces.n > 1) continue;
-    if (first && (from == 0 || fam->apart)) fit_traces(&f->x, fam, fam->least);
-    for (int k = 0; k < i; k++) fit_translate(&f->x, &pool->families.at[k], fam);
-    if (fam->traces.n == 1) fit_traces(&f->x, fam, fam->least);
+/* What the families of one phase are made from. */
+typedef struct {
+  const Fit *f;
+  PhasePool *pool;
+  const PhasePool *before; /* phase, NULL at the first */
+  const int64_t *batch;
+  int n;
+} Makes;
+
+/* Families of one number of chunks. Their traces: those of the phase before, or else the solver's
+ * at the smallest micro-batch, which begins; for joined ones with whole loss heads only (the others
+ * rebuild little). */
+static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
+  const FitContext *x = &m->f->x;
+  FamilyList *list = &m->pool->families;
+  int from = list->n;
+  if (!fit_families(x, m->pool->phase, chunks, m->batch, m->n, graph, list)) return false;
+  for (int i = from; i < list->n; i++) {
+    Family *fam = &list->at[i];
+    bool first = i == from || list->at[i - 1].apart != fam->apart;
+    for (int k = 0; m->before && k < m->before->families.n; k++)
+      if (m->before->families.at[k].chunks == chunks)
+        fit_translate(x, &m->before->families.at[k], fam);
+    if (fam->traces.n == 1 && first && (from == 0 || fam->apart)) fit_solve_begin(x, fam);
   }
   return true;
+}
+
+/* What was begun of families from..to-1; and the traces of the families before. */
+static void end_chunked(const Makes *m, int from, int to) {
+  const FitContext *x = &m->f->x;
+  for (int i = from; i < to; i++) {
+    Family *fam = &m->pool->families.at[i];
+    if (fam->traces.n > 1) continue; /* from the phase before */
+    fit_solve_end(x, fam);
+    for (int k = 0; k < i; k++) fit_translate(x, &m->pool->families.at[k], fam);
+    if (fam->traces.n > 1) continue;
+    fit_solve_begin(x, fam);
+    fit_solve_end(x, fam);
+  }
+}
+
+/* As begin_chunked; *split tells whether the graph has that many chunks. */
+static bool begin_split(const Makes *m, int chunks, bool *split) {
+  GraphChoice c = {
+      .phase = m->pool->phase, .micro_batch = m->batch[0], .chunks = chunks, .micro_only = true};
+  TrainGraphs g = train_graphs(m->f->x.job, m->f->x.arena, &c);
+  *split = g.micro && chunks_of(g.micro) >= chunks;
+  return g.micro && (!*split || begin_chunked(m, chunks, g.micro));
 }
 
 /* The largest share of the peak that a whole loss head has, over the plans without rebuilding that
@@ -194,37 +228,47 @@ static double head_share(const Fit *f, const PhasePool *pool, const int64_t *bat
   return most;
 }
 
-/* More chunks are tried while they lower what the smallest micro-batch needs by more than a
- * sixty-fourth. False when the job cannot be planned. */
-static bool add_families(Fit *f, PhasePool *pool, const PhasePool *earlier) {
-  int n, forced = f->args.chunks;
-  int64_t *batch = micro_batches(f, pool->phase, &n);
+/* The first split of the loss head is solved along with the whole one. More chunks are tried while
+ * they lower what the smallest micro-batch needs by more than a sixty-fourth. */
+static bool make_families(const Makes *m, const Graph *whole, int forced) {
+  PhasePool *pool = m->pool;
+  if (!begin_chunked(m, forced > 0 ? forced : 1, whole)) return false;
+  int from = 0, to = pool->families.n;
+  double share = forced > 0 ? 0 : head_share(m->f, pool, m->batch, m->n);
+  bool split = share >= 1.0 / 128;
+  if (split && !begin_split(m, CHUNKS_FACTOR, &split)) return false;
+  end_chunked(m, from, to);
+  int64_t before = least_height(m->f, pool, from, to);
+  for (int chunks = CHUNKS_FACTOR; split;) {
+    from = to;
+    to = pool->families.n;
+    end_chunked(m, from, to);
+    int64_t now = least_height(m->f, pool, from, to);
+    share /= CHUNKS_FACTOR;
+    chunks *= CHUNKS_FACTOR;
+    /* What more pieces could give back, when the first have taken the most. */
+    split = now < before - before / 64 && share >= 1.0 / 32;
+    before = now;
+    if (split && !begin_split(m, chunks, &split)) return false;
+  }
+  return true;
+}
+
+/* False when the job cannot be planned. */
+static bool add_families(Fit *f, PhasePool *pool, const PhasePool *before) {
+  Makes m = {.f = f, .pool = pool, .before = before};
+  m.batch = micro_batches(f, pool->phase, &m.n);
+  int forced = f->args.chunks;
   GraphChoice c = {
-      .phase = pool->phase, .micro_batch = batch[0], .chunks = forced > 0 ? forced : 1};
+      .phase = pool->phase, .micro_batch = m.batch[0], .chunks = forced > 0 ? forced : 1};
   TrainGraphs g = train_graphs(f->x.job, f->x.arena, &c);
   if (!g.micro || f->x.job->diags->errors > 0) return false;
   f->persistent_bytes = variables_bytes(f->x.job->vars);
   pool->update = fixed_program(f, g.update);
   pool->sample = fixed_program(f, g.sample);
-  if (!add_chunked(f, pool, earlier, c.chunks, batch, n, g.micro)) return false;
-  if (forced > 0) return true;
-  int64_t before = least_height(f, &pool->families.at[0]);
-  double share = head_share(f, pool, batch, n), worth = 1.0 / 128;
-  for (int chunks = CHUNKS_FACTOR; share >= worth; chunks *= CHUNKS_FACTOR) {
-    share /= CHUNKS_FACTOR;
-    worth = 1.0 / 32; /* what more pieces could give back, when the first have taken the most */
-    int from = pool->families.n;
-    c.chunks = chunks;
-    c.micro_only = true;
-    g = train_graphs(f->x.job, f->x.arena, &c);
-    if (!g.micro) return false;
-    if (chunks_of(g.micro) < chunks) break;
-    if (!add_chunked(f, pool, earlier, chunks, batch, n, g.micro)) return false;
-    int64_t now = least_height(f, &pool->families.at[from]);
-    if (now >= before - before / 64) break;
-    before = now;
-  }
-  return true;
+  bool made = make_families(&m, g.micro, forced);
+  for (int i = 0; i < pool->families.n; i++) fit_solve_end(&f->x, &pool->families.at[i]);
+  return made;
 }
 
 static int by_time(const void *a, const void *b) {

@@ -29,8 +29,9 @@ typedef struct {
   int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
   int64_t least, most; /* micro-batches that it stands for */
   const Built *micro[2];
-  VEC(Trace) traces; /* the first rebuilds nothing */
-  int full;          /* the one that rebuilds each layer once, 0 when there is none */
+  VEC(Trace) traces;      /* the first rebuilds nothing */
+  int full;               /* the one that rebuilds each layer once, 0 when there is none */
+  struct FitSolve *solve; /* under way */
 } Family;
 
 /* A program of a phase that does not depend on the micro-batch. */
@@ -65,8 +66,10 @@ bool fit_same_structure(const Built *a, const Built *b);
 typedef VEC(Family) FamilyList;
 bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
                   const Graph *first, FamilyList *out);
-/* Finds what can be rebuilt, at micro-batch `at`, and adds the traces that are new. */
-void fit_traces(const FitContext *x, Family *f, int64_t at);
+/* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
+ * adds the traces that are new at the end. An end without a begin does nothing. */
+void fit_solve_begin(const FitContext *x, Family *f);
+void fit_solve_end(const FitContext *x, Family *f);
 /* Adds the traces of another family of the same fusion, clusters matched by name and occurrence,
  * where they can run.
  * Any trace whose inputs were made before is right; what it is worth is priced like any other. */

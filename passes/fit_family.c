@@ -2,6 +2,7 @@
  * values (see fit.h). */
 #include "fit.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -275,33 +276,66 @@ static int add_trace(const FitContext *x, Family *f, int n, const int *order) {
 enum { MOST_TRACES = 64 };
 #define STEEP 1.02
 
-static void add_front(const FitContext *x, Family *f, const RecProblem *problem) {
-  RecOptions opt = {.no_floor = !f->apart};
-  RecFront front = recompute_front(x->arena, problem, &opt);
-  int64_t span = front.at[0].peak - front.at[front.n - 1].peak, last = front.at[0].peak;
-  int64_t last_ns = front.at[0].ns;
-  for (int i = 1; i < front.n; i++) {
-    RecPlan *plan = &front.at[i];
-    bool end = i == front.n - 1;
-    bool steep = !end && (double)front.at[i + 1].ns > STEEP * (double)last_ns;
+/* One call of the solver. What it shares with other threads is not written. */
+typedef struct FitSolve {
+  RecProblem problem;
+  RecOptions options;
+  bool layers, all; /* there are layers; more than their full rebuilding is wanted */
+  Arena *arena;     /* of what the thread finds */
+  RecPlan full;
+  RecFront front;
+  pthread_t thread;
+  bool threaded;
+} FitSolve;
+
+static void *solve(void *arg) {
+  FitSolve *s = arg;
+  s->layers = recompute_full(s->arena, &s->problem, &s->full);
+  if (s->all || !s->layers) s->front = recompute_front(s->arena, &s->problem, &s->options);
+  return NULL;
+}
+
+void fit_solve_begin(const FitContext *x, Family *f) {
+  if (x->recompute == RC_NONE) return;
+  Priced p = fit_price(x, f->micro, f->at_a, f->at_b, f->least);
+  FitSolve *s = arena_new_of(x->arena, FitSolve);
+  *s = (FitSolve){.problem = problem_of(x, f->micro[0], &p),
+                  .options = {.no_floor = !f->apart},
+                  .all = x->recompute != RC_FULL,
+                  .arena = arena_new()};
+  s->threaded = pthread_create(&s->thread, NULL, solve, s) == 0;
+  if (!s->threaded) solve(s);
+  f->solve = s;
+}
+
+static void add_front(const FitContext *x, Family *f, const FitSolve *s) {
+  const RecFront *front = &s->front;
+  int64_t span = front->at[0].peak - front->at[front->n - 1].peak, last = front->at[0].peak;
+  int64_t last_ns = front->at[0].ns;
+  for (int i = 1; i < front->n; i++) {
+    RecPlan *plan = &front->at[i];
+    bool end = i == front->n - 1;
+    bool steep = !end && (double)front->at[i + 1].ns > STEEP * (double)last_ns;
     if (!end && !steep && last - plan->peak < span / MOST_TRACES) continue;
     last = plan->peak;
     last_ns = plan->ns;
-    recompute_trace(x->arena, problem, plan);
+    recompute_trace(x->arena, &s->problem, plan);
     add_trace(x, f, plan->ntrace, plan->trace);
   }
 }
 
-void fit_traces(const FitContext *x, Family *f, int64_t at) {
-  if (x->recompute == RC_NONE) return;
-  Priced p = fit_price(x, f->micro, f->at_a, f->at_b, at);
-  RecProblem problem = problem_of(x, f->micro[0], &p);
-  RecPlan full;
-  bool layers = recompute_full(x->arena, &problem, &full);
-  if (layers) f->full = add_trace(x, f, full.ntrace, full.trace);
-  if (x->recompute == RC_FULL && layers) return;
-  add_front(x, f, &problem);
-  if (x->recompute == RC_FULL) f->full = f->traces.n - 1; /* all that can be */
+void fit_solve_end(const FitContext *x, Family *f) {
+  FitSolve *s = f->solve;
+  if (!s) return;
+  if (s->threaded) pthread_join(s->thread, NULL);
+  f->solve = NULL;
+  if (s->layers) {
+    int *order = arena_copy(x->arena, s->full.trace, sizeof *order * (size_t)s->full.ntrace);
+    f->full = add_trace(x, f, s->full.ntrace, order);
+  }
+  if (s->front.n) add_front(x, f, s);
+  if (!s->layers && !s->all) f->full = f->traces.n - 1; /* all that can be */
+  arena_free(s->arena);
 }
 
 /* ---- traces of another family ---- */
