@@ -148,8 +148,6 @@ static bool open_arena(Device *d, Fail *f) {
                     "cannot get %lld bytes of memory for the arena: %s; plan for less with --vram",
                     (long long)d->arena_size, strerror(errno));
   d->arena = at;
-  for (int i = 0; i < d->p->nconstants; i++)
-    memcpy(d->arena + d->p->constants[i].offset, d->p->constants[i].data, d->p->constants[i].bytes);
   return true;
 }
 

@@ -61,17 +61,9 @@ static bool open_modules(Device *d, Fail *f) {
   return true;
 }
 
-/* Zeroes everywhere but in the constants of the plan. */
 static bool clear_arena(Device *d, Fail *f) {
-  if (!cuda_ok(cu.cuMemsetD8Async(d->arena, 0, (size_t)d->p->arena_bytes, d->stream), f, "clearing the arena") ||
-      !cuda_ok(cu.cuStreamSynchronize(d->stream), f, "clearing the arena"))
-    return false;
-  for (int i = 0; i < d->p->nconstants; i++)
-    if (!cuda_ok(cu.cuMemcpyHtoD(device_at(d, d->p->constants[i].offset), d->p->constants[i].data,
-                                 d->p->constants[i].bytes),
-                 f, "writing a constant of the plan"))
-      return false;
-  return true;
+  return cuda_ok(cu.cuMemsetD8Async(d->arena, 0, (size_t)d->p->arena_bytes, d->stream), f, "clearing the arena") &&
+         cuda_ok(cu.cuStreamSynchronize(d->stream), f, "clearing the arena");
 }
 
 static bool open_arena(Device *d, Fail *f) {

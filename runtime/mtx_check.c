@@ -258,9 +258,6 @@ static void check_rest(Check *c) {
   for (int i = 0; i < p->nweights; i++)
     if (!p->weights[i].key || p->weights[i].var < 0 || p->weights[i].var >= p->nvars)
       wrong(c, "the weights map names a variable that is not there");
-  for (int i = 0; i < p->nconstants; i++)
-    if (!inside(c, p->constants[i].offset, (int64_t)p->constants[i].bytes))
-      wrong(c, "constant %d lies outside the arena", i);
   for (int i = 0; i < p->nkernels; i++)
     if (!p->kernel_names[i]) wrong(c, "a kernel has no name");
   if (p->eval_data < -1 || p->eval_data >= p->ndata || p->eval_every < 0 || p->eval_batches < 0)

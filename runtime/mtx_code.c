@@ -94,22 +94,6 @@ static void io_str(Codec *c, const char **s) {
   *s = copy;
 }
 
-static void io_blob(Codec *c, const void **data, size_t *bytes) {
-  int64_t n = (int64_t)*bytes;
-  io_i64(c, &n);
-  if (c->out) {
-    str_add_n(c->out, *data, (size_t)n);
-    return;
-  }
-  if (n < 0 || (size_t)n > c->size - c->at) {
-    fail(c, "data is longer than the program section");
-    n = 0;
-  }
-  *data = arena_copy(c->arena, c->in + c->at, (size_t)n);
-  *bytes = (size_t)n;
-  c->at += (size_t)n;
-}
-
 /* The count of an array whose items take at least min bytes. */
 static void io_count(Codec *c, int *n, size_t min) {
   io_int(c, n);
@@ -288,11 +272,6 @@ static void io_all(Codec *c, Program *p) {
     io_str(c, &p->weights[i].key);
     io_int(c, &p->weights[i].var);
     io_bool(c, &p->weights[i].transposed);
-  }
-  IO_ARRAY(c, p->nconstants, p->constants, 12);
-  for (int i = 0; i < p->nconstants; i++) {
-    io_i64(c, &p->constants[i].offset);
-    io_blob(c, &p->constants[i].data, &p->constants[i].bytes);
   }
   IO_ARRAY(c, p->nkernels, p->kernel_names, 4);
   for (int i = 0; i < p->nkernels; i++) io_str(c, &p->kernel_names[i]);

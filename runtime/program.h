@@ -166,12 +166,6 @@ typedef struct Program {
   int64_t ignore;
   int64_t nonfinite_limit;
   bool nonfinite_stop;
-  int nconstants;            /* data of the plan itself (schedules), written once into the arena when it is opened */
-  struct {
-    int64_t offset;
-    size_t bytes;
-    const void *data;
-  } *constants;
   int nkernels;
   const char **kernel_names;
   const char *kernel_source; /* C (CPU) or CUDA C++; one translation unit */

@@ -142,9 +142,6 @@ static void endless(Program *p) {
 static void huge_batch(Program *p) {
   p->phases[0].accumulation = INT32_MAX;
 }
-static void constant_outside(Program *p) {
-  p->constants[0].offset = TOY_ARENA - 4;
-}
 static void bad_attention(Program *p) {
   p->programs[0].cmds[0].kind = CMD_ATTENTION;
 }
@@ -158,7 +155,7 @@ static void programs_out_of_bounds_are_refused(void **state) {
       tensor_outside,  tensor_overflows, tensor_unaligned,  negative_stride,  product_outside,
       too_few_tensors, no_such_kernel,   workspace_outside, death_of_nothing, input_outside,
       no_such_program, no_such_data,     no_such_variable,  copy_of_itself,   same_path,
-      endless,         huge_batch,       constant_outside,  bad_attention,    bad_scatter};
+      endless,         huge_batch,       bad_attention,     bad_scatter};
   for (int i = 0; i < COUNT_OF(breaks); i++) {
     Arena *a = arena_new();
     Program *p = toy_full_program(a);

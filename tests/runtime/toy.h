@@ -155,9 +155,6 @@ static inline Program *toy_full_program(Arena *a) {
   p->nweights = 1;
   p->weights = arena_array(a, ProgramWeight, 1);
   p->weights[0] = (ProgramWeight){"w.weight", 0, true};
-  p->nconstants = 1;
-  p->constants = arena_alloc(a, sizeof *p->constants);
-  p->constants[0].offset = 64, p->constants[0].bytes = 5, p->constants[0].data = "12345";
   p->nimages = 2;
   p->images = arena_alloc(a, 2 * sizeof *p->images);
   p->images[0].arch = p->images[1].arch = "sm_90a";
