@@ -161,7 +161,7 @@ static void ledger_rows(const Report *x, const Ledger *l) {
       row(x, buf_class_text((BufClass)c), class_text(x, (BufClass)c, ph), l->bytes[c]);
   if (l->gaps > 0) row(x, "gaps", "placement and rounding", l->gaps);
   if (p->overhead_bytes > 0)
-    row(x, "CUDA context", "streams, handles and graphs with it", p->overhead_bytes);
+    row(x, "CUDA context", "with streams and graphs", p->overhead_bytes);
   if (p->reserve_bytes > 0) row(x, "reserve", "left to others", p->reserve_bytes);
 }
 
