@@ -1,7 +1,7 @@
 # Colour: on a terminal, never in a pipe, as NO_COLOR, CLICOLOR_FORCE and --color say. Hints only on a terminal.
 build=$(realpath "$1")
 mtc="$build/mtc"
-command -v script > /dev/null || exit 77
+script -qec true /dev/null > /dev/null 2>&1 || exit 77 # no pseudo-terminals here
 unset NO_COLOR CLICOLOR_FORCE
 export TERM=xterm LC_ALL=C.UTF-8
 failed=0
