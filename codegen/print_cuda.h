@@ -1,13 +1,11 @@
-/* print_cuda.h - a Kernel as CUDA C++: one __global__ function per nest, all with the same
- * parameters.
+/* print_cuda.h - a Kernel as CUDA C++: one __global__ function per nest, all with the same parameters.
  *
- * Orders of summation are fixed by the shape alone, as kir.h asks, but are not those of the C
- * target: row     granules of 8 consecutive elements are dealt to the threads of the row in turn; a
- * thread adds its elements in order, then threads are added by a butterfly of each warp, then warps
- * in order column  blocks of consecutive rows (cuda_sum_blocks), each dealt to the row groups of a
- * block in turn, then groups in order, then blocks in order; 32 blocks or more in eight ranges,
- * whose sums are added in order full    as a row over each of cuda_sum_blocks ranges, which are
- * added as blocks are */
+ * Orders of summation are fixed by the shape alone, as kir.h asks, but are not those of the C target:
+ *   row     granules of 8 consecutive elements are dealt to the threads of the row in turn; a thread adds its elements in
+ *           order, then threads are added by a butterfly of each warp, then warps in order
+ *   column  blocks of consecutive rows (cuda_sum_blocks), each dealt to the row groups of a block in turn, then groups in
+ *           order, then blocks in order; 32 blocks or more in eight ranges, whose sums are added in order
+ *   full    as a row over each of cuda_sum_blocks ranges, which are added as blocks are */
 #ifndef MTC_PRINT_CUDA_H
 #define MTC_PRINT_CUDA_H
 #include "kir.h"

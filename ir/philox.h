@@ -5,8 +5,8 @@
  * Random bits are a function of (seed, key, step, sample, element) and of nothing else: a
  * recomputed, chunked or re-batched draw is the same draw.
  *
- *   counter = (block low, block high, sample, step)    block = element / 4; the element uses word
- * element % 4 key     = (seed[0] ^ key low, seed[1] ^ key high)
+ *   counter = (block low, block high, sample, step)    block = element / 4; word element % 4 of it
+ *   key     = (seed[0] ^ key low, seed[1] ^ key high)
  *
  * element: row-major index within the sample, that is over all axes but the batch axis; over all
  * axes when the draw has no batch axis, and sample is 0 then. sample: index within the step,

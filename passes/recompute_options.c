@@ -1,12 +1,11 @@
-/* recompute_options.c - for each segment of one to eight layers, the Pareto set of (saved bytes,
- * working bytes, added time).
+/* recompute_options.c - for each segment of one to eight layers, the Pareto set of (saved bytes, working bytes, added time).
  *
- * In: the model and its base run. Out: options, found by simulating the segment's ops alone (a
- * window), about a microsecond each. Segments with the same signature are solved once. one layer
- * all state vectors when they are few, then local search around the Pareto set two layers    pairs
- * of the layers' options, what passes between the layers dropped more layers   the same option in
- * each layer, what passes between them dropped A value between two layers belongs to segments that
- * hold both; what spans more is kept. */
+ * In: the model and its base run. Out: options, found by simulating the segment's ops alone (a window), about a microsecond
+ * each. Segments with the same signature are solved once.
+ *   one layer    all state vectors when they are few, then local search around the Pareto set
+ *   two layers   pairs of the layers' options, what passes between the layers dropped
+ *   more layers  the same option in each layer, what passes between them dropped
+ * A value between two layers belongs to segments that hold both; what spans more is kept. */
 #include "recompute_options.h"
 
 #include <stdlib.h>

@@ -12,7 +12,6 @@ CublasLtApi lt;
 static const char *const library_globs[] = {
     "/usr/local/cuda*/lib64/",
     "/usr/local/cuda*/targets/*/lib/",
-    "/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib/",
     "/usr/lib/python3*/site-packages/nvidia/*/lib/",
     "/usr/local/lib/python3*/*-packages/nvidia/*/lib/",
 };

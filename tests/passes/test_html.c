@@ -12,6 +12,7 @@
 #include "passes/assemble.h"
 #include "passes/html.h"
 #include "passes/trace.h"
+#include "tests/support/planned.h"
 
 typedef struct {
   Arena *a;
@@ -22,13 +23,7 @@ typedef struct {
 
 static Fixture page_of(const char *file, const char *target, int64_t budget) {
   Fixture f = {.a = arena_new()};
-  Diags *d = diags_new(f.a);
-  JobArgs args = {.path = arena_printf(f.a, "%s/models/%s", MTC_SOURCE_DIR, file)};
-  Job *job = elaborate(f.a, d, &args);
-  if (!job) diag_render(d, stderr, false);
-  assert_non_null(job);
-  PlanArgs p = {.target = target_by_name(target), .budget_bytes = budget, .recompute = -1};
-  f.r = plan_fit(job, f.a, &p);
+  f.r = planned(f.a, file, target, budget);
   assert_non_null(f.r.plan);
   FILE *to = open_memstream(&f.page, &f.size);
   html_page(&f.r, NULL, to);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include "passes/plan.h"
+#include "tests/support/planned.h"
 #include "tests/support/schema.h"
 
 typedef struct {
@@ -16,13 +17,7 @@ typedef struct {
 
 static Fixture plan_of(const char *file, const char *target, int64_t budget) {
   Fixture f = {.a = arena_new()};
-  Diags *d = diags_new(f.a);
-  JobArgs args = {.path = arena_printf(f.a, "%s/models/%s", MTC_SOURCE_DIR, file)};
-  Job *job = elaborate(f.a, d, &args);
-  if (!job) diag_render(d, stderr, false);
-  assert_non_null(job);
-  PlanArgs p = {.target = target_by_name(target), .budget_bytes = budget, .recompute = -1};
-  f.r = plan_fit(job, f.a, &p);
+  f.r = planned(f.a, file, target, budget);
   return f;
 }
 
