@@ -4,7 +4,8 @@
 usage: gpt2_parity.py MTC [STEPS]        (needs torch and safetensors)
 
 Passes when, from step 50 on, mtc's loss is at most twice as far from PyTorch eager (bf16 autocast) as PyTorch compiled is;
-two runs of mtc, a resumed run and a run with full recompute end in the same checkpoint, bit for bit.
+two runs of mtc and a resumed run end in the same checkpoint, bit for bit; runs without and with full recompute have the same
+losses, bit for bit (their checkpoints name their plans, which differ).
 """
 import json
 import os
