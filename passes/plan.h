@@ -121,7 +121,7 @@ typedef struct {
   BufClass cls;
   Space space;
   int64_t bytes;        /* multiple of PLAN_ALIGN */
-  int64_t offset;       /* in the arena */
+  int64_t offset;       /* in the arena of its space */
   int program;          /* index in Plan.programs; -1 persistent (variables). Inputs live through all of their program */
   int first, last;      /* steps of that program between which it is live, inclusive */
   int var;              /* variable it holds, or -1 */
@@ -137,6 +137,16 @@ typedef struct {
   int64_t stride[MAX_RANK]; /* elements */
 } Storage;
 
+/* A copy between a host variable and its stage on the device. It begins when all steps before `begin` have run, and is over before
+ * step `end` runs (nsteps: before the program ends); between the two it runs beside the steps. Copies of one direction run one after
+ * another in their order in the program. A stage is a device buffer with `var` set, live from the begin of its copy in (or its
+ * first writer) to the end of its copy out (or its last reader). */
+typedef struct {
+  int host, stage;   /* buffers */
+  bool to_host;
+  int begin, end;    /* steps */
+} PlanCopy;
+
 typedef struct {
   int cluster;       /* in PlanProgram.clusters */
   bool recomputed;   /* a rebuild */
@@ -149,6 +159,8 @@ typedef struct {
   Clusters clusters;
   int nsteps;
   PlanStep *steps;
+  int ncopies;
+  PlanCopy *copies;        /* by rising begin */
   int peak_step;
   int64_t transient_bytes; /* height of its transient region */
   int64_t liveness_bytes;  /* lower bound of it */
@@ -189,7 +201,9 @@ typedef struct Plan {
   int *var_buf;           /* per variable */
   VEC(PlanProgram) programs;
   VEC(PlanPhase) phases;
-  int64_t persistent_bytes;
+  int64_t persistent_bytes; /* on the device */
+  int64_t host_bytes;     /* pinned host arena: the variables that live there; <= host_budget_bytes */
+  int64_t host_budget_bytes; /* --host-ram */
   int64_t arena_bytes;    /* persistent + the largest transient region */
   int64_t peak_bytes;     /* arena + overhead + reserve; <= budget */
   int64_t floor_bytes;    /* smallest budget that has a plan */
@@ -199,6 +213,7 @@ typedef struct {
   const Target *target;
   int64_t budget_bytes;    /* INT64_MAX = the whole card */
   int64_t reserve_bytes;
+  int64_t host_bytes;      /* most that may be pinned on the host; 0 = none */
   int recompute;           /* RecomputeMode, or -1 = as the model says */
   int64_t micro_batch;     /* 0 = the planner chooses */
   int chunks;              /* 0 = the planner chooses */

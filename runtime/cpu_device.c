@@ -28,7 +28,7 @@ struct Device {
   const Program *p;
   bool poison;
   int threads;
-  char *arena;
+  char *arena, *host; /* the second space of the plan: copies between the two are real */
   int64_t arena_size;
   float *scratch;
   void *library;
@@ -281,6 +281,14 @@ static void run_command(const Device *d, const CpuRun *r, int program, int i) {
       break;
     case CMD_FILL:
       fill_zero(r, &c->tensors[0]);
+      break;
+    case CMD_COPY: /* at once, which is one of the times that the program allows */
+      if (c->copy.to_host)
+        memcpy(d->host + c->copy.host_offset, d->arena + c->copy.device_offset, (size_t)c->copy.bytes);
+      else
+        memcpy(d->arena + c->copy.device_offset, d->host + c->copy.host_offset, (size_t)c->copy.bytes);
+      break;
+    case CMD_WAIT:
       break;
   }
 }

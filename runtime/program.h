@@ -8,6 +8,7 @@
 
 typedef struct {
   int64_t offset;            /* bytes in the arena */
+  bool host;                 /* of the host: a variable that lives there. Operands of commands lie on the device */
   DType dtype;
   int rank;
   int64_t dim[MAX_RANK];
@@ -20,8 +21,21 @@ typedef struct {
  *   CMD_ATTENTION      q, k, v, [mask], [bias], [seed, step, sample0], o, lse
  *   CMD_ATTENTION_BWD  q, k, v, o, lse, do, [mask], [bias], [seed, step, sample0], dq, dk, dv, [dbias]
  *   CMD_SCATTER        ids, rows, out (+)= when accumulate
- *   CMD_FILL           out: filled with zero bytes */
-typedef enum { CMD_KERNEL, CMD_GEMM, CMD_ATTENTION, CMD_ATTENTION_BWD, CMD_SCATTER, CMD_FILL } CmdKind;
+ *   CMD_FILL           out: filled with zero bytes
+ *   CMD_COPY           no tensors: `copy` begins once every command before it has finished, and runs beside those after it; copies of
+ *                      one direction run in order. What it reads and writes is left alone until a CMD_WAIT for it
+ *   CMD_WAIT           no tensors: commands after it run once command copy.awaited of this program, a CMD_COPY, has finished
+ * A program has ended when its commands and its copies have. */
+typedef enum {
+  CMD_KERNEL, CMD_GEMM, CMD_ATTENTION, CMD_ATTENTION_BWD, CMD_SCATTER, CMD_FILL, CMD_COPY, CMD_WAIT
+} CmdKind;
+
+/* Between the arena on the device and the arena on the host (pinned on CUDA). */
+typedef struct {
+  bool to_host;
+  int64_t device_offset, host_offset, bytes;
+  int awaited;                   /* CMD_WAIT: index of the copy in cmds */
+} Copy;
 
 typedef struct {
   int64_t batch, m, n, k;
@@ -59,6 +73,7 @@ typedef struct {
   Tensor *tensors;
   Gemm gemm;
   Attention attention;
+  Copy copy;
   bool accumulate;
   int64_t workspace_offset, workspace_bytes; /* bytes 0 = none */
   const char *name;  /* "h.3.attn.q" */
@@ -143,6 +158,7 @@ typedef struct Program {
   uint64_t seed;
   int64_t params;
   int64_t vocab;             /* bound of token ids, 0 unknown */
+  int64_t host_bytes;        /* of the host arena; 0 = none */
   int64_t arena_bytes, persistent_bytes, peak_bytes, budget_bytes, overhead_bytes, reserve_bytes;
   int nvars;
   ProgramVar *vars;
