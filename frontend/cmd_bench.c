@@ -38,6 +38,10 @@ static const char *kernel_text(const Program *p, const Cmd *c, Arena *a) {
       return "scatter";
     case CMD_FILL:
       return "fill";
+    case CMD_COPY:
+      return c->copy.to_host ? "copy to host" : "copy to device";
+    case CMD_WAIT:
+      return "wait";
     case CMD_KERNEL:
       break;
   }
