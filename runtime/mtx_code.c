@@ -113,6 +113,7 @@ static void io_count(Codec *c, int *n, size_t min) {
 
 static void io_tensor(Codec *c, Tensor *t) {
   io_i64(c, &t->offset);
+  io_bool(c, &t->host);
   int dtype = (int)t->dtype;
   io_int(c, &dtype);
   if (dtype < 0 || dtype >= DT_COUNT) fail(c, "an unknown element type"), dtype = 0;
@@ -150,6 +151,14 @@ static void io_attention(Codec *c, Attention *t) {
   io_u64(c, &t->key);
 }
 
+static void io_copy(Codec *c, Copy *y) {
+  io_bool(c, &y->to_host);
+  io_i64(c, &y->device_offset);
+  io_i64(c, &y->host_offset);
+  io_i64(c, &y->bytes);
+  io_int(c, &y->awaited);
+}
+
 static void io_launch(Codec *c, Launch *l) {
   int *numbers[] = {&l->kernel, &l->grid[0], &l->grid[1], &l->grid[2], &l->threads,
                     &l->shared, &l->role,    &l->rows,    &l->cols,    &l->store_rows};
@@ -160,7 +169,7 @@ static void io_launch(Codec *c, Launch *l) {
 static void io_cmd(Codec *c, Cmd *k) {
   int kind = (int)k->kind;
   io_int(c, &kind);
-  if (kind < CMD_KERNEL || kind > CMD_FILL) fail(c, "an unknown command"), kind = CMD_FILL;
+  if (kind < CMD_KERNEL || kind > CMD_WAIT) fail(c, "an unknown command"), kind = CMD_FILL;
   k->kind = (CmdKind)kind;
   io_int(c, &k->kernel);
   io_int(c, &k->nlaunches);
@@ -171,6 +180,7 @@ static void io_cmd(Codec *c, Cmd *k) {
   for (int i = 0; i < k->ntensors; i++) io_tensor(c, &k->tensors[i]);
   if (k->kind == CMD_GEMM) io_gemm(c, &k->gemm);
   if (k->kind == CMD_ATTENTION || k->kind == CMD_ATTENTION_BWD) io_attention(c, &k->attention);
+  if (k->kind == CMD_COPY || k->kind == CMD_WAIT) io_copy(c, &k->copy);
   io_bool(c, &k->accumulate);
   io_i64(c, &k->workspace_offset);
   io_i64(c, &k->workspace_bytes);
@@ -248,7 +258,7 @@ static void io_settings(Codec *c, Program *p) {
   for (int i = 0; i < COUNT_OF(flags); i++) io_bool(c, flags[i]);
   io_u64(c, &p->plan_id);
   io_u64(c, &p->seed);
-  int64_t *numbers[] = {&p->params,           &p->vocab,          &p->arena_bytes,
+  int64_t *numbers[] = {&p->params,           &p->vocab,          &p->arena_bytes, &p->host_bytes,
                         &p->persistent_bytes, &p->peak_bytes,     &p->budget_bytes,
                         &p->overhead_bytes,   &p->reserve_bytes,  &p->eval_every,
                         &p->eval_batches,     &p->ckpt_every,     &p->ckpt_keep,
