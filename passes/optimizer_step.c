@@ -1,0 +1,39 @@
+/* optimizer_step.c - begins a step: the gradients' norm, the clip factor, whether the step counts,
+ * and the step count (see optimizer_impl.h). The norm adds the parameters' sums of squares in order
+ * of variables. */
+#include "optimizer_impl.h"
+#include "../ir/words.h"
+#include "precision.h"
+
+void step_begin(Step *s) {
+  Graph *g = s->g;
+  Vars *vars = s->job->vars;
+  ValueId total = -1;
+  for (int i = 0; i < vars->all.n; i++) {
+    if (!trained_in(s->job, s->phase_index, i)) continue;
+    step_at(s, i, "grad_norm");
+    ValueId x = read_f32(g, accum_of(vars, i));
+    ValueId squares = sum_all(g, mul(g, x, x));
+    step_at(s, -1, "grad_norm");
+    total = total < 0 ? squares : add(g, total, squares);
+  }
+  step_at(s, -1, "grad_norm");
+  if (total < 0) total = number(g, 0);
+  ValueId norm = g_unary(g, OP_SQRT, total);
+  s->finite = g_unary(g, OP_FINITE, norm);
+  g_assign(g, metric_var(vars, "metric.grad_norm"), norm);
+  step_at(s, -1, "step");
+  s->scale = -1;
+  if (s->phase->clip > 0) {
+    ValueId ratio = quot(g, number(g, s->phase->clip), add(g, norm, number(g, 1e-6)));
+    s->scale = g_bin(g, OP_MIN, ratio, number(g, 1));
+  }
+  int tv = var_find(vars, "opt.t"), skipped = metric_var(vars, "metric.skipped");
+  ValueId t = g_var(g, tv);
+  ValueId t1 = g_binary(g, OP_ADD, t, g_const(g, DT_I32, shape_scalar(), 1));
+  g_assign(g, tv, g_select(g, s->finite, t1, t));
+  ValueId count = g_var(g, skipped);
+  g_assign(g, skipped, g_select(g, s->finite, count, add(g, count, number(g, 1))));
+  s->lr = g_var(g, var_scalar(vars, SC_LR));
+  s->t = g_cast(g, t1, DT_F32);
+}
