@@ -37,6 +37,12 @@ typedef struct {
   int launch, own;
 } Pending;
 
+/* Layers share one schedule: the table of a source and of the sizes that its order depends on. */
+typedef struct {
+  int own, blocks;
+  int64_t batch, tq, heads, kv_heads, offset;
+} Scheduled;
+
 struct CudaBuild {
   Arena *arena;
   const Target *target;
@@ -46,6 +52,7 @@ struct CudaBuild {
   VEC(const char *) own_names;
   VEC(Pending) pending;
   VEC(int32_t) tables;
+  VEC(Scheduled) scheduled;
   bool no_wgmma;
 };
 
@@ -227,6 +234,19 @@ static int64_t add_table(CudaBuild *b, const AttSchedule *s) {
   return (int64_t)at * 4;
 }
 
+static const Scheduled *schedule_of(CudaBuild *b, const AttProblem *p, int own) {
+  for (int i = 0; i < b->scheduled.n; i++) {
+    const Scheduled *s = &b->scheduled.at[i];
+    if (s->own == own && s->batch == p->batch && s->tq == p->tq && s->heads == p->heads &&
+        s->kv_heads == p->kv_heads)
+      return s;
+  }
+  AttSchedule t = attention_schedule(p, &b->own.at[own].variant, b->arena);
+  vec_push(b->arena, &b->scheduled,
+           ((Scheduled){own, t.blocks, p->batch, p->tq, p->heads, p->kv_heads, add_table(b, &t)}));
+  return &vec_last(&b->scheduled);
+}
+
 /* What of the problem is in the text of its kernels; the rest is in launches. */
 static uint64_t variant_key(const AttVariant *v) {
   return hash_text(v->source);
@@ -258,21 +278,21 @@ bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why) {
 }
 
 /* The launch of an attention kernel, once its variant is known. */
-static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, const OwnSource *s) {
+static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, int own) {
   AttProblem p =
       attention_problem(b->target, c); /* sizes may differ between commands of one source */
-  const AttVariant *v = &s->variant;
+  const AttVariant *v = &b->own.at[own].variant;
   p.no_wgmma = !v->wgmma;
   l->threads = v->threads;
   l->shared = v->shared;
   unsigned grid[3] = {1, 1, 1};
   if (v->wgmma) {
-    AttSchedule t = attention_schedule(&p, v, b->arena);
-    grid[0] = (unsigned)t.blocks;
+    const Scheduled *t = schedule_of(b, &p, own);
+    grid[0] = (unsigned)t->blocks;
     l->rows = v->rows;
     l->cols = v->cols;
     l->store_rows = v->store_rows;
-    l->table_offset = add_table(b, &t);
+    l->table_offset = t->offset;
   } else {
     attention_grid(&p, v, grid);
   }
@@ -390,7 +410,7 @@ bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
     const OwnSource *s = &b->own.at[x->own];
     Launch *l = &x->cmd->launches[x->launch];
     l->kernel = b->small.n + s->first + (s->attention ? 0 : x->launch);
-    if (s->attention) finish_attention(b, x->cmd, l, s);
+    if (s->attention) finish_attention(b, x->cmd, l, x->own);
   }
   int nsmall = (int)ceil_div(b->small.n, PROGRAM_FUNCTIONS);
   if (!nsmall && b->tables.n) nsmall = 1;

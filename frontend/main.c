@@ -2,8 +2,10 @@
  * collected. */
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include "frontend/cli.h"
+#include "passes/pass_table.h"
 
 /* A full disk or a closed pipe under `mtc ... > file` must not look like success. */
 static int close_output(Cli *c, int code) {
@@ -31,8 +33,18 @@ static int run(Cli *c, int argc, char **argv) {
   return close_output(c, code);
 }
 
+/* Optimised builds verify after each pass only on request: it is a tenth of a compilation. */
+static bool verifies(void) {
+#if defined __OPTIMIZE__ && !defined __SANITIZE_ADDRESS__
+  return getenv("MTC_VERIFY") != NULL;
+#else
+  return true;
+#endif
+}
+
 int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
+  pass_verify(verifies());
   Cli c = {.arena = arena_new()};
   c.diags = diags_new(c.arena);
   int code = run(&c, argc, argv);

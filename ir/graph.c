@@ -3,6 +3,7 @@
  * Input: operands and attributes; output: nodes appended to the graph with the result types that
  * the op's shape rule infers. A node is never changed after it was added. */
 #include "graph.h"
+#include <pthread.h>
 #include <string.h>
 #include "infer.h"
 
@@ -113,36 +114,69 @@ bool attr_next(const char **s, Attr *out) {
   return true;
 }
 
-int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out) {
-  const char *legend = table[op].attrs;
-  int at = 0, nnum = 0, n = 0;
-  for (Attr attr = {0}; attr_next(&legend, &attr);) {
-    if (attr.kind == 's') {
-      attr.at = attr.len = 0;
-    } else if (attr.kind == 'f') {
-      attr.at = nnum++;
-      attr.len = 1;
-    } else if (attr.kind == 'I') {
-      if (at >= nints || ints[at] < 0 || ints[at] > nints - at - 1) return -1;
-      attr.len = (int)ints[at++];
-      attr.at = at;
-      at += attr.len;
-    } else {
-      if (at >= nints) return -1;
-      attr.at = at++;
-      attr.len = 1;
+/* The legends of ops.def, read once. */
+static struct {
+  int n;
+  Attr attr[MAX_ATTRS];
+} legends[OP_COUNT];
+
+static void read_legends(void) {
+  for (int op = 0; op < OP_COUNT; op++) {
+    const char *text = table[op].attrs;
+    for (Attr attr = {0}; attr_next(&text, &attr);) {
+      ensure(legends[op].n < MAX_ATTRS, "too many attributes in ops.def: %s", table[op].attrs);
+      legends[op].attr[legends[op].n++] = attr;
     }
-    if (n < max) out[n++] = attr;
   }
-  return at == nints ? n : -1;
+}
+
+/* Words that an attribute takes from ints[at..] on, as its place in `at` and `len`; false when they
+ * are not there. */
+static bool take_attr(Attr *attr, int nints, const int64_t *ints, int *at, int *nnum) {
+  attr->len = attr->kind != 's';
+  if (attr->kind == 's') {
+    attr->at = 0;
+  } else if (attr->kind == 'f') {
+    attr->at = (*nnum)++;
+  } else {
+    if (*at >= nints) return false;
+    if (attr->kind == 'I') {
+      if (ints[*at] < 0 || ints[*at] > nints - *at - 1) return false;
+      attr->len = (int)ints[(*at)++];
+    }
+    attr->at = *at;
+    *at += attr->len;
+  }
+  return true;
+}
+
+static int legend_size(Op op) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, read_legends);
+  return legends[op].n;
+}
+
+int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out) {
+  int at = 0, nnum = 0, n = legend_size(op);
+  for (int i = 0; i < n; i++) {
+    Attr attr = legends[op].attr[i];
+    if (!take_attr(&attr, nints, ints, &at, &nnum)) return -1;
+    if (i < max) out[i] = attr;
+  }
+  return at == nints ? n < max ? n : max : -1;
+}
+
+Attr attr_find(Op op, int nints, const int64_t *ints, const char *name) {
+  for (int i = 0, at = 0, nnum = 0, n = legend_size(op); i < n; i++) {
+    Attr attr = legends[op].attr[i];
+    if (!take_attr(&attr, nints, ints, &at, &nnum)) break;
+    if (!strcmp(attr.name, name)) return attr;
+  }
+  bug("op `%s` has no attribute `%s`", op_name(op), name);
 }
 
 static Attr find_attr(const Node *n, const char *name) {
-  Attr all[MAX_ATTRS];
-  int count = attr_layout(n->op, n->nints, n->ints, MAX_ATTRS, all);
-  for (int i = 0; i < count; i++)
-    if (!strcmp(all[i].name, name)) return all[i];
-  bug("op `%s` has no attribute `%s`", op_name(n->op), name);
+  return attr_find(n->op, n->nints, n->ints, name);
 }
 
 int64_t node_int(const Node *n, const char *name) {

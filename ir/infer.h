@@ -66,6 +66,8 @@ typedef struct {
 /* Walks the legend over ints. Fills at most `max` attributes; -1 when ints do not have this layout.
  */
 int attr_layout(Op op, int nints, const int64_t *ints, int max, Attr *out);
+/* The attribute `name` of an op whose ints have its layout; there must be one. */
+Attr attr_find(Op op, int nints, const int64_t *ints, const char *name);
 enum { MAX_ATTRS = 8 };
 /* Reads the name and kind of the legend entry at *legend and steps over it; false at the end. */
 bool attr_next(const char **legend, Attr *out);

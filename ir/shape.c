@@ -65,11 +65,7 @@ const Value *infer_in(const Infer *f, int i) {
 }
 
 static Attr attr_of(const Infer *f, const char *name) {
-  Attr all[MAX_ATTRS];
-  int n = attr_layout(f->op, f->nints, f->ints, MAX_ATTRS, all);
-  for (int i = 0; i < n; i++)
-    if (!strcmp(all[i].name, name)) return all[i];
-  bug("op `%s` has no attribute `%s`", op_name(f->op), name);
+  return attr_find(f->op, f->nints, f->ints, name);
 }
 
 int64_t infer_int(const Infer *f, const char *name) {

@@ -220,10 +220,8 @@ static Clusters fuse(Graph *g, Arena *a, bool apart) {
   Clusters c = list_clusters(g, &q, a, scratch);
   pass_done(PASS_FUSE, g, scratch);
   order_clusters(&c, &q, scratch);
-#ifndef NDEBUG
-  const char *why = fuse_verify(&c, scratch);
+  const char *why = pass_verifies() ? fuse_verify(&c, scratch) : NULL;
   if (why) bug("fuse: %s", why);
-#endif
   pass_done(PASS_ORDER, g, scratch);
   arena_free(scratch);
   return c;

@@ -18,8 +18,12 @@ const char *pass_doc(PassId p);
  * there is one. */
 bool pass_dump(const char *letters, FILE *to, char *bad);
 
-/* A pass ended with graph g: counts the time since the pass before, checks g in debug builds,
- * prints it when asked for. Returns g. */
+/* Whether graphs and clusters are verified after each pass; they are until this says otherwise. */
+void pass_verify(bool on);
+bool pass_verifies(void);
+
+/* A pass ended with graph g: counts the time since the pass before, verifies g, prints it when
+ * asked for. Returns g. */
 Graph *pass_done(PassId p, Graph *g, Arena *a);
 /* Starts the clock of the next pass: called where other work came between. */
 void pass_begin(void);

@@ -36,6 +36,8 @@ check "compiles again" test $? -eq 0
 check "the same bytes with the cache" cmp -s a.mtx b.mtx
 XDG_CACHE_HOME=$work/other compile --vram 8M -o c.mtx
 check "the same bytes without it" cmp -s a.mtx c.mtx
+MTC_VERIFY=1 compile --vram 8M -o v.mtx
+check "every graph stands its verification" cmp -s a.mtx v.mtx
 
 PATH=/nonexistent compile --vram 8M -o d.mtx
 check "needs no compiler when the cache has it" test $? -eq 0
