@@ -159,7 +159,19 @@ Val bi_rope(Elab *e, const BuiltinCall *c) {
                   (long long)last_dim(e, &c->arg[0]));
     return VAL_ERR;
   }
-  return like(e, c_rope(e->b->g, c->arg[0].v, c->arg[1].f), &c->arg[0]);
+  if (!builtin_range(e, c, 2, 1e-6, 1e6) || !builtin_range(e, c, 3, 0, 1e6) ||
+      !builtin_range(e, c, 4, 0, 1e6) || !builtin_range(e, c, 5, 1, 1e12))
+    return VAL_ERR;
+  RopeScaling k = {c->arg[2].f, c->arg[3].f, c->arg[4].f, c->arg[5].f};
+  if (k.low_freq >= k.high_freq) {
+    Diag *d = elab_error(e, E_VALUE, caret(c->x),
+                         "`low_freq` of `rope` is %g, which is not below `high_freq`, %g",
+                         k.low_freq, k.high_freq);
+    diag_help(e->d, d, "Llama 3 has `low_freq = 1.0, high_freq = 4.0`");
+    return VAL_ERR;
+  }
+  ValueId y = c_rope(e->b->g, c->arg[0].v, c->arg[1].f, k.factor == 1 ? NULL : &k);
+  return like(e, y, &c->arg[0]);
 }
 
 static bool attention_fits(Elab *e, const BuiltinCall *c) {

@@ -145,7 +145,17 @@ ValueId c_relu(Graph *g, ValueId x) {
 
 /* ---- rotary positions ---- */
 
-ValueId c_rope(Graph *g, ValueId x, double theta) {
+/* Llama 3's scaling of each frequency: as it is above `high_freq` turns in `context` positions, divided by `factor`
+ * below `low_freq` turns, and a mixture between. */
+static ValueId stretched(Graph *g, ValueId freq, const RopeScaling *k) {
+  ValueId turns = times(g, freq, k->context / (2 * M_PI));
+  ValueId kept = times(g, sub(g, turns, number(g, k->low_freq)), 1 / (k->high_freq - k->low_freq));
+  kept = g_bin(g, OP_MIN, g_bin(g, OP_MAX, kept, number(g, 0)), number(g, 1));
+  ValueId rest = sub(g, number(g, 1), kept);
+  return add(g, mul(g, kept, freq), mul(g, rest, times(g, freq, 1 / k->factor)));
+}
+
+ValueId c_rope(Graph *g, ValueId x, double theta, const RopeScaling *scaling) {
   if (x < 0 || !at_least(g, x, 4, "rope") || !floats(g, x, "rope")) return -1;
   const Value v = *val(g, x);
   if (v.shape.rank != 4 || v.shape.dim[3] % 2) {
@@ -165,6 +175,7 @@ ValueId c_rope(Graph *g, ValueId x, double theta) {
   ValueId i = g_iota(g, DT_F32, SHAPE(half), 0);
   ValueId power = quot(g, times(g, i, 2), number(g, (double)v.shape.dim[3]));
   ValueId freq = quot(g, number(g, 1), g_bin(g, OP_POW, number(g, theta), power));
+  if (scaling) freq = stretched(g, freq, scaling);
   ValueId angle = mul(g, g_iota(g, DT_F32, table, 0), freq);
   static const int64_t axes[] = {1, 3};
   ValueId c = g_broadcast(g, g_cast(g, g_unary(g, OP_COS, angle), v.dtype), part, axes);

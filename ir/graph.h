@@ -212,8 +212,15 @@ ValueId c_gelu(Graph *g, ValueId x, bool tanh_form);
 ValueId c_silu(Graph *g, ValueId x);
 ValueId c_relu(Graph *g, ValueId x);
 ValueId c_sigmoid(Graph *g, ValueId x);
-/* x[B,T,H,Dh], rotated by position along T; half-split convention (x1,x2 = halves of Dh), as in Hugging Face. */
-ValueId c_rope(Graph *g, ValueId x, double theta);
+/* Llama 3's scaling of rotary frequencies to a longer context. Turns are full rotations within `context` positions. */
+typedef struct {
+  double factor;              /* the slow frequencies are divided by it */
+  double low_freq, high_freq; /* turns: slow up to low_freq, left alone from high_freq on; low_freq < high_freq */
+  double context;             /* positions that the model was trained with before */
+} RopeScaling;
+/* x[B,T,H,Dh], rotated by position along T; half-split convention (x1,x2 = halves of Dh), as in Hugging Face.
+ * scaling: NULL for none. */
+ValueId c_rope(Graph *g, ValueId x, double theta, const RopeScaling *scaling);
 /* Inverted dropout; identity when rate is 0 or !training. key = hash of path and call site; batch axis 0. */
 ValueId c_dropout(Graph *g, ValueId x, double rate, bool training);
 /* Sum over valid targets of -log softmax(logits)[target], times SC_INV_COUNT: the token-weighted mean of the whole

@@ -102,7 +102,13 @@ static inline void kg_rope(KernelGraph *k) {
   int64_t dh = 64, h = k->cols / dh;
   Shape s = SHAPE(1, k->rows, h, dh);
   ValueId x = kg_input(k, k->t, s, -2, 2);
-  kg_both_ways(k, c_rope(k->g, kg_f32(k, x), 10000), 1, &x);
+  kg_both_ways(k, c_rope(k->g, kg_f32(k, x), 10000, NULL), 1, &x);
+}
+static inline void kg_rope_scaled(KernelGraph *k) {
+  int64_t dh = 64, h = k->cols / dh;
+  ValueId x = kg_input(k, k->t, SHAPE(1, k->rows, h, dh), -2, 2);
+  const RopeScaling scaling = {8, 1, 4, 8192};
+  kg_both_ways(k, c_rope(k->g, kg_f32(k, x), 500000, &scaling), 1, &x);
 }
 static inline void kg_adamw(KernelGraph *k) {
   Graph *g = k->g;
@@ -184,6 +190,7 @@ static const struct KernelGraphRow {
     {"cross_entropy", kg_cross_entropy, true},
     {"dropout", kg_dropout, false},
     {"rope", kg_rope, false},
+    {"rope_scaled", kg_rope_scaled, false},
     {"adamw", kg_adamw, true},
     {"column_sum", kg_column_sum, true},
     {"norm", kg_norm, true},

@@ -122,9 +122,9 @@ static void a_head_size_that_does_not_fit(void **state) {
 static void a_broken_promise(void **state) {
   (void)state;
   says(changed("llama.mt", "layer o = Linear(H * Dh, D,", "layer o = Linear(H * Dh, 2 * D,"),
-       "E0211", 19, 12, 1,
+       "E0211", 18, 12, 1,
        SAYS("block `Attention` promises [B, T, D] but returns [B=1, T=4096, 8192]",
-            "promised: D=4096 on axis 2", "Linear(In=4096, Out=8192), declared at 13:3",
+            "promised: D=4096 on axis 2", "Linear(In=4096, Out=8192), declared at 12:3",
             "in h.0.attn"));
 }
 
@@ -278,7 +278,7 @@ static int count_op(const Graph *g, Op op) {
 
 static void graphs_of_all_examples_are_sound(void **state) {
   (void)state;
-  static const char *const models[] = {"gpt2.mt",     "llama.mt", "llama_lora.mt",
+  static const char *const models[] = {"gpt2.mt",     "llama.mt", "llama_lora.mt", "qwen2.mt",
                                        "bert_cls.mt", "t5.mt",    "char.mt"};
   for (int i = 0; i < COUNT_OF(models); i++) {
     Run r = run_model(models[i], SAYS("L=2"));
@@ -419,6 +419,7 @@ static void what_cannot_be_planned_is_named(void **state) {
       {"gpt2.mt", NULL},
       {"llama.mt", NULL},
       {"llama_lora.mt", NULL},
+      {"qwen2.mt", NULL},
       {"t5.mt", "optimizer `adafactor`, schedule `rsqrt` and data of kind `span_corruption`"},
       {"bert_cls.mt", "data of kind `tsv`"},
       {"resnet50.mt",

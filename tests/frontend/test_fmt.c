@@ -39,8 +39,8 @@ static void expect(const char *text, const char *want) {
 
 static void examples_are_canonical(void **state) {
   (void)state;
-  static const char *const files[] = {"bert_cls",   "char",     "gpt2", "llama",
-                                      "llama_lora", "resnet50", "t5",   "std/nn"};
+  static const char *const files[] = {"bert_cls", "char",     "gpt2", "llama",  "llama_lora",
+                                      "qwen2",    "resnet50", "t5",   "std/nn"};
   for (int i = 0; i < COUNT_OF(files); i++) {
     Arena *a = arena_new();
     size_t size;

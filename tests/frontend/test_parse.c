@@ -60,7 +60,7 @@ static void examples_parse(void **state) {
     const char *path;
     int items;
   } files[] = {{"bert_cls", 7},   {"char", 5},     {"gpt2", 7}, {"llama", 10},
-               {"llama_lora", 6}, {"resnet50", 7}, {"t5", 10},  {"std/nn", 7}};
+               {"llama_lora", 6}, {"qwen2", 7},    {"resnet50", 7}, {"t5", 10},   {"std/nn", 7}};
   for (int i = 0; i < COUNT_OF(files); i++) {
     Arena *a = arena_new();
     Diags *d = diags_new(a);

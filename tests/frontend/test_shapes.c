@@ -217,6 +217,14 @@ static void attention_shapes(void **state) {
       "causal = true)",
       "[2, 3, 2, 2]", 2, 3, 2, 3);
   GIVES("rope(x as [2, 3, 2, 2])", "[2, 3, 2, 2]", 0, 1, 2, 3, 4 * cos(1) - 5 * sin(1));
+  /* One turn takes 2 pi positions: below low_freq turns in 8 positions the angle is divided by the factor; far above
+   * high_freq it stays; between it is a mixture. */
+  GIVES("rope(x as [2, 3, 2, 2], factor = 4.0, low_freq = 2.0, context = 8)", "[2, 3, 2, 2]", 0, 1, 2, 3,
+        4 * cos(0.25) - 5 * sin(0.25));
+  GIVES("rope(x as [2, 3, 2, 2], factor = 4.0, context = 64)", "[2, 3, 2, 2]", 0, 1, 2, 3, 4 * cos(1) - 5 * sin(1));
+  double kept = (8 / (2 * M_PI) - 1) / 3, angle = kept + (1 - kept) / 4;
+  GIVES("rope(x as [2, 3, 2, 2], factor = 4.0, context = 8)", "[2, 3, 2, 2]", 0, 1, 2, 3,
+        4 * cos(angle) - 5 * sin(angle));
   GIVES(
       "attention(x as [2, 3, 2, 2], x as [2, 3, 2, 2], x as [2, 3, 2, 2], mask = ids > 0, "
       "bias = x[0:1, :, 0:3] as [1, 3, 3] + (x[:, :, 0:3] as [2, 3, 3]))[0, 0, 0]",

@@ -235,8 +235,8 @@ static void block(void **state) {
   ValueId p = g_matmul(g, c_layernorm(g, x, ln, -1, 1e-5), qkv), part[3];
   for (int i = 0; i < 3; i++)
     part[i] = g_reshape(g, g_slice(g, p, 2, 4 * i, 4 * i + 4), SHAPE(2, 4, 2, 2));
-  AttentionArgs a = {.q = c_rope(g, part[0], 100),
-                     .k = c_rope(g, part[1], 100),
+  AttentionArgs a = {.q = c_rope(g, part[0], 100, NULL),
+                     .k = c_rope(g, part[1], 100, NULL),
                      .v = part[2],
                      .mask = -1,
                      .bias = -1,

@@ -146,7 +146,7 @@ static void rope(void **state) {
   Case c = case_new();
   ValueId x = case_input(&c, DT_F32, SHAPE(2, 3, 2, 6), -1, 1);
   int first = c.g->nodes.n;
-  double *want = case_result(&c, c_rope(c.g, x, 100));
+  double *want = case_result(&c, c_rope(c.g, x, 100, NULL));
   for (int row = 0; row < 12; row++)
     for (int i = 0; i < 3; i++) {
       const double *in = case_data(&c, 0) + row * 6;
@@ -154,6 +154,32 @@ static void rope(void **state) {
       want[row * 6 + i] = in[i] * cos(t) - in[3 + i] * sin(t);
       want[row * 6 + 3 + i] = in[3 + i] * cos(t) + in[i] * sin(t);
     }
+  all_of(&c, "rope", first);
+}
+
+/* Llama 3.1's scaling, written as Hugging Face has it: three cases by the length of a wave. */
+static void rope_scaled(void **state) {
+  (void)state;
+  enum { HALF = 16, POSITIONS = 5 };
+  const RopeScaling k = {8, 1, 4, 64};
+  Case c = case_new();
+  ValueId x = case_input(&c, DT_F32, SHAPE(1, POSITIONS, 1, 2 * HALF), -1, 1);
+  int first = c.g->nodes.n, cases[3] = {0};
+  double *want = case_result(&c, c_rope(c.g, x, 10000, &k));
+  for (int row = 0; row < POSITIONS; row++)
+    for (int i = 0; i < HALF; i++) {
+      const double *in = case_data(&c, 0) + row * 2 * HALF;
+      double freq = pow(10000, -(double)i / HALF), wave = 2 * M_PI / freq;
+      double smooth = (k.context / wave - k.low_freq) / (k.high_freq - k.low_freq);
+      int slow = wave > k.context / k.low_freq, fast = wave < k.context / k.high_freq;
+      if (slow) freq /= k.factor;
+      if (!slow && !fast) freq = (1 - smooth) * freq / k.factor + smooth * freq;
+      cases[slow ? 0 : fast ? 2 : 1]++;
+      double t = row * freq;
+      want[row * 2 * HALF + i] = in[i] * cos(t) - in[HALF + i] * sin(t);
+      want[row * 2 * HALF + HALF + i] = in[HALF + i] * cos(t) + in[i] * sin(t);
+    }
+  assert_true(cases[0] && cases[1] && cases[2]);
   all_of(&c, "rope", first);
 }
 
@@ -267,7 +293,7 @@ static void mistakes_pass_through(void **state) {
   c.g->diags = diags_new(c.a);
   c.g->here.loc = (Loc){0, 3, 4, 1};
   ValueId x = case_input(&c, DT_F32, SHAPE(2, 3, 2, 5), -1, 1);
-  ValueId y = c_rope(c.g, x, 1e4); /* odd width */
+  ValueId y = c_rope(c.g, x, 1e4, NULL); /* odd width */
   assert_int_equal(y, -1);
   y = c_layernorm(c.g, c_gelu(c.g, y, true), -1, -1, 1e-5);
   y = c_softmax(c.g, c_dropout(c.g, c_silu(c.g, g_matmul(c.g, y, x)), 0.1, true), 1);
@@ -284,6 +310,7 @@ int main(void) {
       cmocka_unit_test(activations),
       cmocka_unit_test(activations_saturate),
       cmocka_unit_test(rope),
+      cmocka_unit_test(rope_scaled),
       cmocka_unit_test(dropout),
       cmocka_unit_test(dropout_follows_the_sample),
       cmocka_unit_test(cross_entropies),
