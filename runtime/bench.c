@@ -100,7 +100,7 @@ static bool run_whole(Replay *r, Recording *x, int run, Fail *f) {
 }
 
 static bool run_timed(Replay *r, Recording *x, int run, int most, Fail *f) {
-  if (!r->api->time(r->device, x->to->program, x->start, f)) return false;
+  if (!r->api->time(r->device, x->to->program, x->start, NULL, f)) return false;
   if (run < 0) return true;
   for (int i = 0; i < x->ncmds; i++)
     x->cmd[(int64_t)i * most + run] = x->start[i + 1] - x->start[i];

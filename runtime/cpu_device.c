@@ -1,7 +1,7 @@
 /* cpu_device.c - the CPU as a device: executes a program's commands in order, at the plan's
- * offsets.
+ * offsets, and the copies between its two spaces at either end of the time that the plan gives them.
  *
- * The arena is one mapping of whole pages. Emitted kernels are a shared object: an image of the
+ * Each arena is one mapping of whole pages. Emitted kernels are a shared object: an image of the
  * program that was compiled for this CPU, or the source compiled here. f32 scratch of emulated
  * products lies outside the arena, is allocated once, and is as large as the largest command needs.
  */
@@ -15,8 +15,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "copies.h"
 #include "cpu_cc.h"
 #include "cpu_parts.h"
+#include "host_memory.h"
 #include "metrics.h"
 #include "replay.h"
 
@@ -27,9 +29,9 @@ struct Device {
   Arena *memory;
   const Program *p;
   bool poison;
+  CopyTimes copies;
   int threads;
-  char *arena, *host; /* the second space of the plan: copies between the two are real */
-  int64_t arena_size;
+  char *arena, *host; /* the two spaces of the plan: copies between them are real */
   float *scratch;
   void *library;
   int library_fd; /* open as long as the library is: dlopen knows libraries by their path, which has
@@ -122,33 +124,16 @@ static bool open_kernels(Device *d, Fail *f) {
 
 /* ---- arena, pointers, scratch ---- */
 
-/* Bytes that the system could hand out now; INT64_MAX when it does not say. */
-static int64_t available_bytes(void) {
-  FILE *info = fopen("/proc/meminfo", "r");
-  char line[128];
-  long long kib = -1;
-  while (info && kib < 0 && fgets(line, sizeof line, info))
-    sscanf(line, "MemAvailable: %lld", &kib);
-  if (info) fclose(info);
-  return kib < 0 ? INT64_MAX : kib * 1024;
-}
-
-static bool open_arena(Device *d, Fail *f) {
-  d->arena_size = round_up(d->p->arena_bytes > 0 ? d->p->arena_bytes : 1, PAGE);
-  int64_t have = available_bytes();
-  if (d->arena_size > have) /* the kernel would promise it, and end the process later */
-    return fail_set(f, EXIT_DEVICE,
-                    "the arena takes %s, but only %s of this machine's memory are free; plan for "
-                    "less with --vram",
-                    format_bytes(d->memory, d->arena_size), format_bytes(d->memory, have));
-  void *at = mmap(NULL, (size_t)d->arena_size, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (at == MAP_FAILED)
-    return fail_set(f, EXIT_DEVICE,
-                    "cannot get %lld bytes of memory for the arena: %s; plan for less with --vram",
-                    (long long)d->arena_size, strerror(errno));
-  d->arena = at;
-  return true;
+static bool open_arenas(Device *d, Fail *f) {
+  int64_t host = d->p->host_bytes, all = round_up(d->p->arena_bytes, PAGE) + round_up(host, PAGE);
+  HostLimits limits = host_limits("");
+  if (!host_room(&limits, all, host ? "both arenas take" : "the arena takes",
+                 host ? "plan for less with --vram or --host-ram" : "plan for less with --vram", f))
+    return false;
+  d->arena = host_map(d->p->arena_bytes, false, f);
+  if (!d->arena) return false;
+  if (host) d->host = host_map(host, true, f);
+  return !host || d->host;
 }
 
 static void open_pointers(Device *d) {
@@ -201,7 +186,8 @@ static bool open_scratch(Device *d, Fail *f) {
 
 static void cpu_close(Device *d) {
   if (!d) return;
-  if (d->arena) munmap(d->arena, (size_t)d->arena_size);
+  host_unmap(d->arena, d->p->arena_bytes);
+  host_unmap(d->host, d->p->host_bytes);
   free(d->scratch);
   if (d->library) dlclose(d->library);
   if (d->library_fd >= 0) close(d->library_fd);
@@ -214,13 +200,14 @@ static Device *cpu_open(const Program *p, const DeviceOptions *o, Fail *f) {
   d->memory = a;
   d->p = p;
   d->poison = o->poison;
+  d->copies = o->copies;
   d->library_fd = -1;
   d->threads = o->threads > 0              ? o->threads
                : getenv("OMP_NUM_THREADS") ? omp_get_max_threads()
                                            : omp_get_num_procs();
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (d->threads > 1) pthread_once(&once, shorten_waits);
-  if (open_arena(d, f) && open_scratch(d, f) && open_kernels(d, f)) {
+  if (open_arenas(d, f) && open_scratch(d, f) && open_kernels(d, f)) {
     open_pointers(d);
     return d;
   }
@@ -282,44 +269,74 @@ static void run_command(const Device *d, const CpuRun *r, int program, int i) {
     case CMD_FILL:
       fill_zero(r, &c->tensors[0]);
       break;
-    case CMD_COPY: /* at once, which is one of the times that the program allows */
-      if (c->copy.to_host)
-        memcpy(d->host + c->copy.host_offset, d->arena + c->copy.device_offset, (size_t)c->copy.bytes);
-      else
-        memcpy(d->arena + c->copy.device_offset, d->host + c->copy.host_offset, (size_t)c->copy.bytes);
-      break;
+    case CMD_COPY: /* the caller's: see copies.h */
     case CMD_WAIT:
       break;
   }
 }
 
-static bool cpu_run(Device *d, int program, Fail *f) {
+/* ---- copies ---- */
+
+typedef struct {
+  Device *d;
+  const ProgramCode *code;
+  double begin, *time; /* as DeviceApi.time's copy, or NULL */
+} CpuCopies;
+
+static bool perform_copy(void *context, int i, Fail *f) {
   (void)f;
+  const CpuCopies *x = context;
+  const Copy *y = &x->code->cmds[i].copy;
+  char *device = x->d->arena + y->device_offset, *host = x->d->host + y->host_offset;
+  if (x->time) x->time[2 * i] = clock_seconds() - x->begin;
+  host_copy(y->to_host ? host : device, y->to_host ? device : host, y->bytes);
+  if (x->time) x->time[2 * i + 1] = clock_seconds() - x->begin;
+  return true;
+}
+
+static CopyRun copy_run(const Device *d, CpuCopies *x) {
+  return (CopyRun){.code = x->code, .times = d->copies, .perform = perform_copy, .context = x};
+}
+
+/* Nobody may read what a copy writes before it is awaited. */
+static void poison_target(const Device *d, const Cmd *c) {
+  if (d->copies == COPIES_LATE && c->kind == CMD_COPY)
+    host_fill(c->copy.to_host ? d->host + c->copy.host_offset : d->arena + c->copy.device_offset, 0xff, c->copy.bytes);
+}
+
+static bool cpu_run(Device *d, int program, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
   CpuRun r = {.arena = d->arena, .scratch = d->scratch, .threads = d->threads};
+  CpuCopies copies = {.d = d, .code = code};
+  CopyRun run = copy_run(d, &copies);
   omp_set_num_threads(d->threads);
   if (d->poison) poison_start(d, code);
   int death = 0;
   for (int i = 0; i < code->ncmds; i++) {
+    if (d->poison) poison_target(d, &code->cmds[i]);
     run_command(d, &r, program, i);
+    if (!copies_at(&run, i, f) || (i == code->ncmds - 1 && !copies_end(&run, f))) return false;
     for (; d->poison && death < code->ndeaths && code->deaths[death].cmd == i; death++)
       memset(d->arena + code->deaths[death].offset, 0xff, (size_t)code->deaths[death].bytes);
   }
   return true;
 }
 
-static bool cpu_time(Device *d, int program, double *start, Fail *f) {
-  (void)f;
+static bool cpu_time(Device *d, int program, double *start, double *copy, Fail *f) {
   if (!start) return true;
+  const ProgramCode *code = &d->p->programs[program];
   CpuRun r = {.arena = d->arena, .scratch = d->scratch, .threads = d->threads};
-  int n = d->p->programs[program].ncmds;
   omp_set_num_threads(d->threads);
   double begin = clock_seconds();
-  for (int i = 0; i < n; i++) {
+  CpuCopies copies = {d, code, begin, copy};
+  CopyRun run = copy_run(d, &copies);
+  for (int i = 0; i < code->ncmds; i++) {
     start[i] = clock_seconds() - begin;
     run_command(d, &r, program, i);
+    if (!copies_at(&run, i, f)) return false;
   }
-  start[n] = clock_seconds() - begin;
+  if (!copies_end(&run, f)) return false;
+  start[code->ncmds] = clock_seconds() - begin;
   return true;
 }
 
@@ -352,31 +369,39 @@ static bool cpu_wait(Device *d, Fail *f) {
   return true;
 }
 
-static bool cpu_read(Device *d, int64_t offset, void *to, int64_t bytes, Fail *f) {
+static bool cpu_read(Device *d, bool host, int64_t offset, void *to, int64_t bytes, Fail *f) {
   (void)f;
-  memcpy(to, d->arena + offset, (size_t)bytes);
+  memcpy(to, (host ? d->host : d->arena) + offset, (size_t)bytes);
   return true;
 }
 
-static bool cpu_write(Device *d, int64_t offset, const void *from, int64_t bytes, Fail *f) {
+static bool cpu_write(Device *d, bool host, int64_t offset, const void *from, int64_t bytes, Fail *f) {
   (void)f;
-  memcpy(d->arena + offset, from, (size_t)bytes);
+  memcpy((host ? d->host : d->arena) + offset, from, (size_t)bytes);
   return true;
 }
 
-static void *cpu_host(Device *d) {
-  return d->arena;
+static void *cpu_reach(Device *d, bool host) {
+  return host ? d->host : d->arena;
 }
 
-/* Pages of the arena that are in memory. */
-static int64_t cpu_measured(Device *d) {
-  size_t pages = (size_t)(d->arena_size / PAGE);
-  unsigned char *in = malloc(pages);
+/* Pages of a mapping that are in memory. */
+static int64_t resident_bytes(char *at, int64_t size) {
+  size_t pages = (size_t)ceil_div(size, PAGE);
+  unsigned char *in = malloc(pages + 1);
   int64_t bytes = 0;
-  if (in && !mincore(d->arena, (size_t)d->arena_size, in))
+  if (in && at && !mincore(at, pages * PAGE, in))
     for (size_t i = 0; i < pages; i++) bytes += in[i] & 1 ? PAGE : 0;
   free(in);
   return bytes;
+}
+
+static int64_t cpu_measured(Device *d) {
+  return resident_bytes(d->arena, d->p->arena_bytes > 0 ? d->p->arena_bytes : 1);
+}
+
+static int64_t cpu_measured_host(Device *d) {
+  return d->host ? resident_bytes(d->host, d->p->host_bytes) : 0;
 }
 
 const DeviceApi device_cpu = {
@@ -386,8 +411,9 @@ const DeviceApi device_cpu = {
     .wait = cpu_wait,
     .read = cpu_read,
     .write = cpu_write,
-    .host = cpu_host,
+    .reach = cpu_reach,
     .measured = cpu_measured,
+    .measured_host = cpu_measured_host,
     .time = cpu_time,
     .copy_rate = cpu_copy_rate,
     .close = cpu_close,

@@ -64,6 +64,8 @@ enum {
   X(cuMemFree, "cuMemFree_v2", (CUdeviceptr p))                                                    \
   X(cuMemHostAlloc, "cuMemHostAlloc", (void **p, size_t bytes, unsigned flags))                    \
   X(cuMemFreeHost, "cuMemFreeHost", (void *p))                                                     \
+  X(cuMemHostRegister, "cuMemHostRegister_v2", (void *p, size_t bytes, unsigned flags))            \
+  X(cuMemHostUnregister, "cuMemHostUnregister", (void *p))                                         \
   X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes))             \
   X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                   \
   X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr to, const void *from, size_t bytes, CUstream s)) \
@@ -86,6 +88,7 @@ enum {
   X(cuStreamCreate, "cuStreamCreate", (CUstream *s, unsigned flags))                               \
   X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream s))                                           \
   X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream s))                                      \
+  X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream s, CUevent e, unsigned flags))               \
   X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (CUstream s, int mode))                       \
   X(cuStreamEndCapture, "cuStreamEndCapture", (CUstream s, CUgraph *g))                            \
   X(cuGraphInstantiate, "cuGraphInstantiateWithFlags", (CUgraphExec *x, CUgraph g, unsigned long long flags)) \

@@ -2,11 +2,13 @@
  * synchronisation between runs.
  *
  * Writes of up to a quarter of the ring are copied into pinned memory and ordered by the stream, so that per-step scalars and
- * batches cost no waiting; larger ones (weights) wait for the stream. Reads wait. With `poison` programs run command by command
- * with a check after each, so that a fault names its command; otherwise as graphs. */
+ * batches cost no waiting; larger ones (weights) wait for the stream. Reads wait. With `poison` and late copies programs run
+ * command by command with a check after each, so that a fault names its command; otherwise as graphs. */
 #include <stdlib.h>
 #include <string.h>
+#include "copies.h"
 #include "cuda_parts.h"
+#include "host_memory.h"
 #include "nvml.h"
 
 enum { RING_BYTES = 8 << 20, RING_HALF = RING_BYTES / 2, RING_ALIGN = 16 };
@@ -107,6 +109,8 @@ static bool ready_commands(Device *d, Fail *f) {
       } else if (c->nlaunches) {
         r->launch = arena_alloc(d->memory, sizeof *r->launch * (size_t)c->nlaunches);
         if (!cuda_launches_ready(d, c, r->launch, f)) return false;
+      } else if (c->kind == CMD_COPY) {
+        if (!cuda_ok(cu.cuEventCreate(&r->done, CU_EVENT_NO_TIMING), f, "making an event")) return false;
       }
     }
   }
@@ -118,6 +122,8 @@ bool cuda_run_command(Device *d, int program, int k, Fail *f) {
   const Cmd *c = &d->p->programs[program].cmds[k];
   CudaCmd *r = &d->cmds[program][k];
   if (c->kind == CMD_GEMM) return cuda_gemm_run(d, c, r->gemm, f);
+  if (c->kind == CMD_COPY) return cuda_copy_begin(d, program, k, NULL, f);
+  if (c->kind == CMD_WAIT) return cuda_copy_wait(d, program, k, f);
   if (c->kind == CMD_FILL) {
     int64_t bytes = dtype_bytes(c->tensors[0].dtype);
     for (int i = 0; i < c->tensors[0].rank; i++) bytes *= c->tensors[0].dim[i];
@@ -127,12 +133,36 @@ bool cuda_run_command(Device *d, int program, int k, Fail *f) {
   return cuda_launch(d, c, r->launch, f);
 }
 
+static bool is_transfer(const Cmd *c) {
+  return c->kind == CMD_COPY || c->kind == CMD_WAIT;
+}
+
+/* ---- command by command ---- */
+static bool checked(const Device *d) {
+  return d->options.poison || d->options.copies == COPIES_LATE;
+}
+
+typedef struct {
+  Device *d;
+  int program;
+} Checked;
+
+static bool perform_copy(void *context, int i, Fail *f) {
+  const Checked *x = context;
+  return cuda_copy_now(x->d, x->program, i, f);
+}
+
 static bool run_checked(Device *d, int program, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
+  Checked context = {d, program};
+  CopyRun copies = {.code = code, .times = d->options.copies, .perform = perform_copy, .context = &context};
+  bool poison = d->options.poison, late = d->options.copies == COPIES_LATE;
   for (int k = 0, death = 0; k < code->ncmds; k++) {
     const Cmd *c = &code->cmds[k];
-    if (!cuda_run_command(d, program, k, f)) return false;
-    for (; death < code->ndeaths && code->deaths[death].cmd <= k; death++)
+    if (poison && late && c->kind == CMD_COPY && !cuda_copy_poison(d, program, k, f)) return false;
+    if (!is_transfer(c) && !cuda_run_command(d, program, k, f)) return false;
+    if (!copies_at(&copies, k, f) || (k == code->ncmds - 1 && !copies_end(&copies, f))) return false;
+    for (; poison && death < code->ndeaths && code->deaths[death].cmd <= k; death++)
       if (!cuda_ok(cu.cuMemsetD8Async(device_at(d, code->deaths[death].offset), 0xFF,
                                       (size_t)code->deaths[death].bytes, d->stream),
                    f, "poisoning after %s", c->name))
@@ -144,11 +174,13 @@ static bool run_checked(Device *d, int program, Fail *f) {
   return true;
 }
 
+/* ---- as graphs ---- */
 static bool capture(Device *d, int program, Fail *f) {
   CUgraph graph = NULL;
   if (!cuda_ok(cu.cuStreamBeginCapture(d->stream, CU_CAPTURE_THREAD), f, "capturing a graph")) return false;
   bool ok = true;
   for (int k = 0; ok && k < d->p->programs[program].ncmds; k++) ok = cuda_run_command(d, program, k, f);
+  ok = ok && cuda_copies_join(d, program, f);
   CUresult end = cu.cuStreamEndCapture(d->stream, &graph);
   ok = ok && cuda_ok(end, f, "capturing `%s`", d->p->programs[program].name) &&
        cuda_ok(cu.cuGraphInstantiate(&d->graphs[program], graph, 0), f, "making the graph of `%s`",
@@ -160,7 +192,7 @@ static bool capture(Device *d, int program, Fail *f) {
 }
 
 static bool cuda_run(Device *d, int program, Fail *f) {
-  if (d->options.poison) return run_checked(d, program, f);
+  if (checked(d)) return run_checked(d, program, f);
   return cuda_ok(cu.cuGraphLaunch(d->graphs[program], d->stream), f, "running `%s`",
                  d->p->programs[program].name);
 }
@@ -170,13 +202,13 @@ static bool cuda_wait(Device *d, Fail *f) {
 }
 
 /* Loads every kernel by running each program once on the cleared arena, then clears it again: what is loaded later would take
- * memory after the first step. */
+ * memory after the first step. Copies need none of that, and the arena on the host stays zero. */
 static bool warm_up(Device *d, Fail *f) {
   for (int i = 0; i < d->p->nprograms; i++)
     for (int k = 0; k < d->p->programs[i].ncmds; k++)
-      if (!cuda_run_command(d, i, k, f)) return false;
+      if (!is_transfer(&d->p->programs[i].cmds[k]) && !cuda_run_command(d, i, k, f)) return false;
   if (!cuda_wait(d, f)) return false;
-  if (!d->options.poison)
+  if (!checked(d))
     for (int i = 0; i < d->p->nprograms; i++)
       if (!capture(d, i, f)) return false;
   if (!clear_arena(d, f)) return false;
@@ -186,10 +218,12 @@ static bool warm_up(Device *d, Fail *f) {
                  "poisoning the arena");
 }
 
-/* ---- copies ---- */
-static bool cuda_read(Device *d, int64_t offset, void *to, int64_t bytes, Fail *f) {
-  return cuda_wait(d, f) && cuda_ok(cu.cuMemcpyDtoH(to, device_at(d, offset), (size_t)bytes), f,
-                                    "reading %lld bytes", (long long)bytes);
+/* ---- reading and writing ---- */
+static bool cuda_read(Device *d, bool host, int64_t offset, void *to, int64_t bytes, Fail *f) {
+  if (!cuda_wait(d, f)) return false;
+  if (host) host_copy(to, d->host + offset, bytes);
+  return host || cuda_ok(cu.cuMemcpyDtoH(to, device_at(d, offset), (size_t)bytes), f, "reading %lld bytes",
+                         (long long)bytes);
 }
 
 /* Reserves bytes of the ring; waits only when the device has not read what lay there a whole turn ago. */
@@ -208,7 +242,12 @@ static char *ring_take(Device *d, int64_t bytes, Fail *f) {
   return d->ring + at;
 }
 
-static bool cuda_write(Device *d, int64_t offset, const void *from, int64_t bytes, Fail *f) {
+static bool cuda_write(Device *d, bool host, int64_t offset, const void *from, int64_t bytes, Fail *f) {
+  if (host) {
+    if (!cuda_wait(d, f)) return false;
+    host_copy(d->host + offset, from, bytes);
+    return true;
+  }
   if (bytes > RING_HALF / 2)
     return cuda_wait(d, f) && cuda_ok(cu.cuMemcpyHtoD(device_at(d, offset), from, (size_t)bytes), f,
                                       "writing %lld bytes", (long long)bytes);
@@ -219,9 +258,8 @@ static bool cuda_write(Device *d, int64_t offset, const void *from, int64_t byte
                  "writing %lld bytes", (long long)bytes);
 }
 
-static void *cuda_host(Device *d) {
-  (void)d;
-  return NULL;
+static void *cuda_reach(Device *d, bool host) {
+  return host ? d->host : NULL;
 }
 
 /* What is taken on the GPU now and was not before we came; where nobody tells what was, all that is taken. */
@@ -231,15 +269,22 @@ static int64_t cuda_measured(Device *d) {
   return (int64_t)(total - unused) - (d->taken_before > 0 ? d->taken_before : 0);
 }
 
+static int64_t cuda_measured_host(Device *d) {
+  return d->pinned ? round_up(d->p->host_bytes, 4096) : 0;
+}
+
 static void cuda_close(Device *d) {
   if (!d) return;
   if (d->stream) cu.cuStreamSynchronize(d->stream);
   for (int i = 0; d->graphs && i < d->p->nprograms; i++)
     if (d->graphs[i]) cu.cuGraphExecDestroy(d->graphs[i]);
   for (int i = 0; d->cmds && i < d->p->nprograms; i++)
-    for (int k = 0; d->cmds[i] && k < d->p->programs[i].ncmds; k++)
+    for (int k = 0; d->cmds[i] && k < d->p->programs[i].ncmds; k++) {
       if (d->cmds[i][k].gemm) cuda_gemm_drop(d->cmds[i][k].gemm);
+      if (d->cmds[i][k].done) cu.cuEventDestroy(d->cmds[i][k].done);
+    }
   cuda_time_drop(d);
+  cuda_host_close(d);
   if (d->lt) lt.cublasLtDestroy(d->lt);
   for (int i = 0; i < 2; i++)
     if (d->ring_events[i]) cu.cuEventDestroy(d->ring_events[i]);
@@ -257,8 +302,8 @@ static Device *cuda_open(const Program *p, const DeviceOptions *o, Fail *f) {
   d->p = p;
   d->memory = a;
   d->options = *o;
-  if (open_context(d, f) && open_modules(d, f) && open_arena(d, f) && open_ring(d, f) && ready_commands(d, f) &&
-      warm_up(d, f))
+  if ((!p->host_bytes || cuda_host_room(p, f)) && open_context(d, f) && open_modules(d, f) && open_arena(d, f) &&
+      cuda_host_open(d, f) && open_ring(d, f) && ready_commands(d, f) && warm_up(d, f))
     return d;
   cuda_close(d);
   return NULL;
@@ -271,8 +316,9 @@ const DeviceApi device_cuda = {
     .wait = cuda_wait,
     .read = cuda_read,
     .write = cuda_write,
-    .host = cuda_host,
+    .reach = cuda_reach,
     .measured = cuda_measured,
+    .measured_host = cuda_measured_host,
     .time = cuda_time,
     .copy_rate = cuda_copy_rate,
     .close = cuda_close,

@@ -1,5 +1,5 @@
-/* cuda_parts.h - between the files of the CUDA device: cuda_device.c (memory, graphs, copies), cuda_gemm.c (cuBLASLt),
- * cuda_launch.c (emitted kernels and attention). */
+/* cuda_parts.h - between the files of the CUDA device: cuda_device.c (memory, graphs, reading and writing), cuda_host.c
+ * (the arena on the host, copies), cuda_gemm.c (cuBLASLt), cuda_launch.c (emitted kernels and attention). */
 #ifndef MTC_CUDA_PARTS_H
 #define MTC_CUDA_PARTS_H
 #include "cuda_api.h"
@@ -33,12 +33,14 @@ typedef struct {
 typedef struct {
   CudaGemm *gemm;      /* CMD_GEMM */
   CudaLaunch *launch;  /* the others: nlaunches of them */
+  CUevent done;        /* CMD_COPY */
 } CudaCmd;
 
-/* A program's graph with an event before each command and one at the end. */
+/* A program's graph with an event before each command and one at the end, and two around each copy. */
 typedef struct {
   CUgraphExec graph;
   CUevent *event;
+  CUevent (*copy)[2]; /* per command */
 } CudaTimed;
 
 struct Device {
@@ -50,6 +52,10 @@ struct Device {
   int64_t taken_before; /* bytes of the GPU in use when the device was opened; -1 unknown */
   CUstream stream;
   CUdeviceptr arena;
+  char *host;            /* arena on the host; NULL none */
+  bool pinned;
+  CUstream copies[2];    /* to the device, to the host */
+  CUevent fork;          /* what a copy waits for */
   int nmodules;
   CUmodule *modules;
   CUfunction *functions; /* per kernel name */
@@ -80,8 +86,19 @@ bool cuda_launch(Device *d, const Cmd *c, CudaLaunch *l, Fail *f);
 /* cuda_device.c: one command, in the stream */
 bool cuda_run_command(Device *d, int program, int k, Fail *f);
 
+/* cuda_host.c: before anything is taken; mapping and pinning; and back */
+bool cuda_host_room(const Program *p, Fail *f);
+bool cuda_host_open(Device *d, Fail *f);
+void cuda_host_close(Device *d);
+/* CMD_COPY k begins after what is in the stream; times: two events around it, or NULL */
+bool cuda_copy_begin(Device *d, int program, int k, const CUevent *times, Fail *f);
+bool cuda_copy_wait(Device *d, int program, int k, Fail *f); /* CMD_WAIT k */
+bool cuda_copies_join(Device *d, int program, Fail *f);      /* the stream goes on after all copies of the program */
+bool cuda_copy_now(Device *d, int program, int k, Fail *f);  /* in the stream, and waits for it */
+bool cuda_copy_poison(Device *d, int program, int k, Fail *f);
+
 /* cuda_time.c: DeviceApi.time and copy_rate */
-bool cuda_time(Device *d, int program, double *start, Fail *f);
+bool cuda_time(Device *d, int program, double *start, double *copy, Fail *f);
 void cuda_time_drop(Device *d);
 bool cuda_copy_rate(Device *d, double *rate, Fail *f);
 

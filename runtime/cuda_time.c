@@ -11,16 +11,24 @@ static bool record(Device *d, CUevent *e, Fail *f) {
                  "recording an event");
 }
 
+static bool copy_timed(Device *d, int program, int k, CUevent times[2], Fail *f) {
+  return cuda_ok(cu.cuEventCreate(&times[0], CU_EVENT_TIMING), f, "making an event") &&
+         cuda_ok(cu.cuEventCreate(&times[1], CU_EVENT_TIMING), f, "making an event") &&
+         cuda_copy_begin(d, program, k, times, f);
+}
+
 static bool capture_timed(Device *d, int program, CudaTimed *t, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
   CUgraph graph = NULL;
   t->event = arena_array(d->memory, CUevent, code->ncmds + 1);
+  t->copy = arena_alloc(d->memory, sizeof *t->copy * (size_t)(code->ncmds + 1));
   if (!cuda_ok(cu.cuStreamBeginCapture(d->stream, CU_CAPTURE_THREAD), f, "capturing a graph"))
     return false;
   bool ok = true;
   for (int k = 0; ok && k < code->ncmds; k++)
-    ok = record(d, &t->event[k], f) && cuda_run_command(d, program, k, f);
-  ok = ok && record(d, &t->event[code->ncmds], f);
+    ok = record(d, &t->event[k], f) && (code->cmds[k].kind == CMD_COPY ? copy_timed(d, program, k, t->copy[k], f)
+                                                                        : cuda_run_command(d, program, k, f));
+  ok = ok && cuda_copies_join(d, program, f) && record(d, &t->event[code->ncmds], f);
   CUresult end = cu.cuStreamEndCapture(d->stream, &graph);
   ok = ok && cuda_ok(end, f, "capturing `%s`", code->name) &&
        cuda_ok(cu.cuGraphInstantiate(&t->graph, graph, 0), f, "making the timed graph of `%s`",
@@ -31,7 +39,14 @@ static bool capture_timed(Device *d, int program, CudaTimed *t, Fail *f) {
   return ok;
 }
 
-bool cuda_time(Device *d, int program, double *start, Fail *f) {
+static bool read_time(const CudaTimed *t, CUevent at, double *seconds, Fail *f) {
+  float ms = 0;
+  if (!cuda_ok(cu.cuEventElapsedTime(&ms, t->event[0], at), f, "reading the time of a command")) return false;
+  *seconds = 1e-3 * (double)ms;
+  return true;
+}
+
+bool cuda_time(Device *d, int program, double *start, double *copy, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
   if (!d->timed) d->timed = arena_array(d->memory, CudaTimed, d->p->nprograms + 1);
   CudaTimed *t = &d->timed[program];
@@ -40,13 +55,14 @@ bool cuda_time(Device *d, int program, double *start, Fail *f) {
   if (!cuda_ok(cu.cuGraphLaunch(t->graph, d->stream), f, "running `%s`", code->name) ||
       !cuda_ok(cu.cuStreamSynchronize(d->stream), f, "running `%s`", code->name))
     return false;
-  for (int k = 0; k <= code->ncmds; k++) {
-    float ms = 0;
-    if (!cuda_ok(cu.cuEventElapsedTime(&ms, t->event[0], t->event[k]), f,
-                 "reading the time of command %d", k))
-      return false;
-    start[k] = 1e-3 * (double)ms;
-  }
+  for (int k = 0; k <= code->ncmds; k++)
+    if (!read_time(t, t->event[k], &start[k], f)) return false;
+  for (int k = 0; copy && k < code->ncmds; k++)
+    for (int end = 0; end < 2; end++) {
+      bool done = code->cmds[k].kind == CMD_COPY && d->options.copies != COPIES_NEVER;
+      copy[2 * k + end] = start[k];
+      if (done && !read_time(t, t->copy[k][end], &copy[2 * k + end], f)) return false;
+    }
   return true;
 }
 
@@ -56,6 +72,9 @@ void cuda_time_drop(Device *d) {
     if (t->graph) cu.cuGraphExecDestroy(t->graph);
     for (int k = 0; t->event && k <= d->p->programs[i].ncmds; k++)
       if (t->event[k]) cu.cuEventDestroy(t->event[k]);
+    for (int k = 0; t->copy && k < d->p->programs[i].ncmds; k++)
+      for (int end = 0; end < 2; end++)
+        if (t->copy[k][end]) cu.cuEventDestroy(t->copy[k][end]);
   }
 }
 

@@ -1,7 +1,8 @@
-/* mtx_check.c - proves that a program that was read stays inside its bounds: every tensor inside
- * the arena, every index inside its array, every operand list as long and shaped as its command
- * wants. What passes can be replayed without further checks; ids inside batches are the data
- * reader's to check. */
+/* mtx_check.c - proves that a program that was read stays inside its bounds: every tensor and copy
+ * inside its arena, every index inside its array, every operand list as long and shaped as its
+ * command wants, on the device but for variables. What passes can be replayed without further
+ * checks; ids inside batches are the data reader's to check, and that a copy's ends are left alone
+ * until it is awaited is the planner's (passes/check.c). */
 #include "../ir/graph.h"
 #include "convert.h"
 #include "mtx_parts.h"
@@ -24,13 +25,21 @@ __attribute__((format(printf, 2, 3))) static void wrong(Check *c, const char *fm
   va_end(ap);
 }
 
-/* True when `bytes` bytes from `offset` lie inside the arena. */
+static bool within(int64_t size, int64_t offset, int64_t bytes) {
+  return offset >= 0 && bytes >= 0 && offset <= size && bytes <= size - offset;
+}
+/* True when `bytes` bytes from `offset` lie inside the device's arena. */
 static bool inside(const Check *c, int64_t offset, int64_t bytes) {
-  return offset >= 0 && bytes >= 0 && offset <= c->p->arena_bytes &&
-         bytes <= c->p->arena_bytes - offset;
+  return within(c->p->arena_bytes, offset, bytes);
 }
 
-static void check_tensor(Check *c, const char *what, const Tensor *t) {
+/* `host`: it may lie in the host's arena. */
+static void check_tensor(Check *c, const char *what, const Tensor *t, bool host) {
+  int64_t size = t->host ? c->p->host_bytes : c->p->arena_bytes;
+  if (t->host && !host) {
+    wrong(c, "%s: lies on the host, where only variables do", what);
+    return;
+  }
   int64_t last = 0, count = 1;
   for (int i = 0; i < t->rank; i++) {
     int64_t step;
@@ -48,9 +57,9 @@ static void check_tensor(Check *c, const char *what, const Tensor *t) {
   }
   int64_t bytes;
   if (__builtin_mul_overflow(last + 1, dtype_bytes(t->dtype), &bytes) ||
-      !inside(c, t->offset, bytes))
-    wrong(c, "%s: offset %lld lies outside the arena of %lld bytes", what, (long long)t->offset,
-          (long long)c->p->arena_bytes);
+      !within(size, t->offset, bytes))
+    wrong(c, "%s: offset %lld lies outside the %sarena of %lld bytes", what, (long long)t->offset,
+          t->host ? "host's " : "", (long long)size);
   else if (t->offset % dtype_bytes(t->dtype))
     wrong(c, "%s: offset %lld is not aligned", what, (long long)t->offset);
 }
@@ -135,6 +144,23 @@ static void check_scatter(Check *c, const char *what, const Cmd *k) {
     wrong(c, "%s: shapes of ids, rows and result do not fit", what);
 }
 
+static void check_transfer(Check *c, const char *what, const Copy *y) {
+  if (y->bytes < 1 || !inside(c, y->device_offset, y->bytes) ||
+      !within(c->p->host_bytes, y->host_offset, y->bytes))
+    wrong(c, "%s: a copy of %lld bytes lies outside its arenas", what, (long long)y->bytes);
+}
+
+/* `awaited`: per command, whether a wait for it was met. */
+static void check_wait(Check *c, const ProgramCode *code, const char *what, int index, bool *awaited) {
+  int of = code->cmds[index].copy.awaited;
+  if (of < 0 || of >= index || code->cmds[of].kind != CMD_COPY)
+    wrong(c, "%s: it waits for no copy before it", what);
+  else if (awaited[of])
+    wrong(c, "%s: the copy of command %d was awaited before", what, of);
+  else
+    awaited[of] = true;
+}
+
 static void check_launch(Check *c, const char *what, const Launch *l) {
   if (l->kernel < 0 || l->kernel >= c->p->nkernels)
     wrong(c, "%s: there is no kernel %d", what, l->kernel);
@@ -145,15 +171,16 @@ static void check_launch(Check *c, const char *what, const Launch *l) {
   if (l->table_offset < 0 || l->table_offset % 4) wrong(c, "%s: a schedule is out of range", what);
 }
 
-static void check_cmd(Check *c, const ProgramCode *code, int index) {
+static void check_cmd(Check *c, const ProgramCode *code, int index, bool *awaited) {
   const Cmd *k = &code->cmds[index];
   const char *what = arena_printf(c->arena, "command %d of `%s` (%s)", index,
                                   code->name ? code->name : "?", k->name ? k->name : "?");
-  for (int i = 0; i < k->ntensors; i++) check_tensor(c, what, &k->tensors[i]);
+  for (int i = 0; i < k->ntensors; i++) check_tensor(c, what, &k->tensors[i], false);
   if (k->workspace_bytes && !inside(c, k->workspace_offset, k->workspace_bytes))
     wrong(c, "%s: its workspace lies outside the arena", what);
   static const int at_least[] = {[CMD_KERNEL] = 0,        [CMD_GEMM] = 3,    [CMD_ATTENTION] = 5,
-                                 [CMD_ATTENTION_BWD] = 9, [CMD_SCATTER] = 3, [CMD_FILL] = 1};
+                                 [CMD_ATTENTION_BWD] = 9, [CMD_SCATTER] = 3, [CMD_FILL] = 1,
+                                 [CMD_COPY] = 0,          [CMD_WAIT] = 0};
   if (k->ntensors < at_least[k->kind]) wrong(c, "%s: too few tensors", what);
   if (c->why) return;
   if (k->kind == CMD_KERNEL && !k->nlaunches && (k->kernel < 0 || k->kernel >= c->p->nkernels))
@@ -162,18 +189,23 @@ static void check_cmd(Check *c, const ProgramCode *code, int index) {
   if (k->kind == CMD_GEMM) check_gemm(c, what, k);
   if (k->kind == CMD_ATTENTION || k->kind == CMD_ATTENTION_BWD) check_attention(c, what, k);
   if (k->kind == CMD_SCATTER) check_scatter(c, what, k);
+  if (k->kind == CMD_COPY) check_transfer(c, what, &k->copy);
+  if (k->kind == CMD_WAIT) check_wait(c, code, what, index, awaited);
+  if ((k->kind == CMD_COPY || k->kind == CMD_WAIT) && (k->ntensors || k->nlaunches))
+    wrong(c, "%s: a copy has no operands of its own", what);
 }
 
 static void check_code(Check *c, const ProgramCode *code) {
   if (!code->name) wrong(c, "a program has no name");
-  for (int i = 0; i < code->ncmds && !c->why; i++) check_cmd(c, code, i);
+  bool *awaited = arena_array(c->arena, bool, code->ncmds + 1);
+  for (int i = 0; i < code->ncmds && !c->why; i++) check_cmd(c, code, i, awaited);
   for (int i = 0; i < code->ninputs; i++) {
     if (!code->inputs[i].name) wrong(c, "an input of `%s` has no name", code->name);
-    check_tensor(c, "an input", &code->inputs[i].at);
+    check_tensor(c, "an input", &code->inputs[i].at, false);
   }
   for (int i = 0; i < code->nresults; i++) {
     if (!code->results[i].name) wrong(c, "a result of `%s` has no name", code->name);
-    check_tensor(c, "a result", &code->results[i].at);
+    check_tensor(c, "a result", &code->results[i].at, false);
   }
   for (int i = 0; i < code->ndeaths; i++)
     if (code->deaths[i].cmd < 0 || code->deaths[i].cmd >= code->ncmds ||
@@ -209,7 +241,7 @@ static void check_vars(Check *c) {
       return;
     }
     paths[i] = v->path;
-    check_tensor(c, v->path, &v->at);
+    check_tensor(c, v->path, &v->at, true);
     if (v->of < -1 || v->of >= p->nvars) wrong(c, "%s: belongs to no variable", v->path);
     if (v->init_kind < 0 || v->init_kind > INIT_COPY)
       wrong(c, "%s: unknown initial value", v->path);
@@ -268,8 +300,10 @@ static void check_rest(Check *c) {
 
 const char *mtx_check(const Program *p, Arena *a) {
   Check c = {p, a, NULL};
-  if (p->arena_bytes < 0 || p->persistent_bytes < 0 || p->persistent_bytes > p->arena_bytes)
-    wrong(&c, "sizes of the arena are out of range");
+  const int64_t most = (int64_t)1 << 56;
+  if (p->arena_bytes < 0 || p->arena_bytes > most || p->host_bytes < 0 || p->host_bytes > most ||
+      p->persistent_bytes < 0 || p->persistent_bytes > p->arena_bytes)
+    wrong(&c, "sizes of the arenas are out of range");
   if (!p->source || !p->model || !p->target) wrong(&c, "source, model or target is missing");
   check_vars(&c);
   for (int i = 0; i < p->nprograms && !c.why; i++) check_code(&c, &p->programs[i]);

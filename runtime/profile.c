@@ -25,8 +25,8 @@ struct Profile {
 
 Profile *profile_open(const char *path, Replay *r, const ProgramPhase *phase, Fail *f) {
   const Program *p = r->program;
-  if (!r->api->time(r->device, phase->micro, NULL, f) ||
-      !r->api->time(r->device, phase->update, NULL, f))
+  if (!r->api->time(r->device, phase->micro, NULL, NULL, f) ||
+      !r->api->time(r->device, phase->update, NULL, NULL, f))
     return NULL;
   Arena *a = arena_new();
   Profile *x = arena_new_of(a, Profile);
@@ -131,7 +131,7 @@ bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
   double *start = arena_array(x->arena, double, code->ncmds + 1);
   if (!r->api->wait(r->device, f)) return false;
   double begun = since_zero(x, clock_seconds());
-  if (!r->api->time(r->device, program, start, f)) return false;
+  if (!r->api->time(r->device, program, start, NULL, f)) return false;
   const int64_t *alive = alive_of(x, program);
   for (int i = 0; i < code->ncmds; i++) {
     alive_event(x, alive[i], begun + 1e6 * start[i]);

@@ -33,11 +33,11 @@ static bool spread(Replay *r, const Tensor *t, const void *from, void *to, Fail 
   char *span = malloc((size_t)bytes);
   if (!span)
     return fail_set(f, EXIT_DEVICE, "no memory for a tensor of %lld bytes", (long long)bytes);
-  bool ok = r->api->read(r->device, t->offset, span, bytes, f);
+  bool ok = r->api->read(r->device, t->host, t->offset, span, bytes, f);
   if (ok && to) tensor_pack(t, span, to);
   if (ok && from) {
     tensor_unpack(t, span, from);
-    ok = r->api->write(r->device, t->offset, span, bytes, f);
+    ok = r->api->write(r->device, t->host, t->offset, span, bytes, f);
   }
   free(span);
   return ok;
@@ -46,12 +46,23 @@ static bool spread(Replay *r, const Tensor *t, const void *from, void *to, Fail 
 bool replay_read(Replay *r, const Tensor *t, void *packed, Fail *f) {
   if (!r->api->wait(r->device, f)) return false;
   if (!tensor_contiguous(t)) return spread(r, t, NULL, packed, f);
-  return r->api->read(r->device, t->offset, packed, tensor_count(t) * dtype_bytes(t->dtype), f);
+  return r->api->read(r->device, t->host, t->offset, packed, tensor_count(t) * dtype_bytes(t->dtype), f);
 }
 
 bool replay_write(Replay *r, const Tensor *t, const void *packed, Fail *f) {
   if (!tensor_contiguous(t)) return r->api->wait(r->device, f) && spread(r, t, packed, NULL, f);
-  return r->api->write(r->device, t->offset, packed, tensor_count(t) * dtype_bytes(t->dtype), f);
+  return replay_write_part(r, t, 0, packed, tensor_count(t), f);
+}
+
+bool replay_write_part(Replay *r, const Tensor *t, int64_t first, const void *packed, int64_t n, Fail *f) {
+  int64_t size = dtype_bytes(t->dtype);
+  return r->api->write(r->device, t->host, t->offset + first * size, packed, n * size, f);
+}
+
+bool replay_reach(Replay *r, const Tensor *t, void **at, Fail *f) {
+  char *arena = tensor_contiguous(t) ? r->api->reach(r->device, t->host) : NULL;
+  *at = arena ? arena + t->offset : NULL;
+  return !arena || r->api->wait(r->device, f);
 }
 
 const Tensor *program_input(const Program *p, int program, const char *name) {

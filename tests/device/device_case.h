@@ -198,17 +198,17 @@ static inline int64_t element_at(const Tensor *t, int64_t flat) {
 static inline void put_tensor(Bench *b, const Tensor *t, const double *x) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
-  need(b, device_cuda.read(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
+  need(b, device_cuda.read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   for (int64_t i = 0; i < n; i++)
     encode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype), x[i]);
-  need(b, device_cuda.write(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
+  need(b, device_cuda.write(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   free(host);
 }
 
 static inline double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
-  need(b, device_cuda.read(b->device, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
+  need(b, device_cuda.read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   double *x = arena_array(a, double, n);
   for (int64_t i = 0; i < n; i++)
     x[i] = decode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype));
@@ -254,7 +254,7 @@ static inline void fill_random(Bench *b, int64_t bytes) {
   for (int i = 0; i < BLOCK / 2; i++) x[i] = f32_to_bf16((float)draw(-2, 2));
   for (int64_t at = 0; at < bytes; at += BLOCK) {
     int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
-    need(b, device_cuda.write(b->device, at, x, n, &b->fail));
+    need(b, device_cuda.write(b->device, false, at, x, n, &b->fail));
   }
   free(x);
 }

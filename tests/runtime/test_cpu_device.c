@@ -113,7 +113,7 @@ static void the_arena_is_what_was_planned(void **state) {
   one_tensor(&c, DT_F32, SHAPE(5000), 0);
   one_open(&c, 1);
   assert_int_equal(c.replay.api->measured(c.replay.device), round_up(c.program.arena_bytes, 4096));
-  const char *host = c.replay.api->host(c.replay.device);
+  const char *host = c.replay.api->reach(c.replay.device, false);
   assert_int_equal((uintptr_t)host % 4096, 0);
   for (int64_t i = 0; i < c.program.arena_bytes; i++) assert_int_equal(host[i], 0);
   double *ones = arena_array(a, double, 5000);
@@ -153,7 +153,7 @@ static void poison(void **state) {
   Fail f = {0};
   assert_true(replay_open(&c.replay, &c.program, &o, &f));
   assert_true(result(&c, 4) == 8); /* the input survived */
-  const unsigned char *host = c.replay.api->host(c.replay.device);
+  const unsigned char *host = c.replay.api->reach(c.replay.device, false);
   for (int i = 0; i < 1024; i++) assert_int_equal(host[spare.offset + i], 0xff);
   assert_int_equal(host[c.tensors[1].offset + 4], 0xff); /* beside the result */
   replay_close(&c.replay);

@@ -48,6 +48,8 @@ static void reads_what_it_wrote(void **state) {
   assert_null(p->programs[0].cmds[1].name);
   assert_int_equal(p->programs[0].cmds[1].launches[0].grid[2], 4);
   assert_int_equal(p->vars[1].init_from, 0);
+  assert_true(p->vars[2].at.host && p->host_bytes == TOY_HOST);
+  assert_int_equal(p->programs[0].cmds[4].copy.awaited, 3);
   assert_true(p->phases[0].epochs == 1.5 && p->data[0].holdout == 0.1);
   assert_int_equal(p->nimages, 2);
   assert_memory_equal(p->images[1].data, "two", 3);
@@ -117,7 +119,7 @@ static void workspace_outside(Program *p) {
   p->programs[0].cmds[1].workspace_bytes = TOY_ARENA;
 }
 static void death_of_nothing(Program *p) {
-  p->programs[0].deaths[0].cmd = 3;
+  p->programs[0].deaths[0].cmd = 5;
 }
 static void input_outside(Program *p) {
   p->programs[0].inputs[0].at.offset = TOY_ARENA;
@@ -129,7 +131,7 @@ static void no_such_data(Program *p) {
   p->phases[0].data = 1;
 }
 static void no_such_variable(Program *p) {
-  p->weights[0].var = 2;
+  p->weights[0].var = 3;
 }
 static void copy_of_itself(Program *p) {
   p->vars[1].init_from = 1;
@@ -149,6 +151,57 @@ static void bad_attention(Program *p) {
 static void bad_scatter(Program *p) {
   p->programs[0].cmds[0].kind = CMD_SCATTER;
 }
+static void copy_outside(Program *p) {
+  p->programs[0].cmds[3].copy.device_offset = TOY_ARENA - 32;
+}
+static void copy_outside_the_host(Program *p) {
+  p->programs[0].cmds[3].copy.host_offset = TOY_HOST - 32;
+}
+static void copy_before_the_host(Program *p) {
+  p->programs[0].cmds[3].copy.host_offset = -64;
+}
+static void copy_too_large(Program *p) {
+  p->programs[0].cmds[3].copy.bytes = INT64_MAX;
+}
+static void copy_of_nothing(Program *p) {
+  p->programs[0].cmds[3].copy.bytes = 0;
+}
+static void copy_with_operands(Program *p) {
+  p->programs[0].cmds[3].ntensors = 1;
+  p->programs[0].cmds[3].tensors = p->programs[0].cmds[2].tensors;
+}
+static void no_host_arena(Program *p) {
+  p->host_bytes = 0;
+}
+static void endless_host_arena(Program *p) {
+  p->host_bytes = INT64_MAX;
+}
+static void waits_for_itself(Program *p) {
+  p->programs[0].cmds[4].copy.awaited = 4;
+}
+static void waits_for_a_kernel(Program *p) {
+  p->programs[0].cmds[4].copy.awaited = 1;
+}
+static void waits_before_the_copy(Program *p) {
+  Cmd copy = p->programs[0].cmds[3];
+  p->programs[0].cmds[3] = p->programs[0].cmds[4];
+  p->programs[0].cmds[4] = copy;
+  p->programs[0].cmds[3].copy.awaited = 4;
+}
+static void waits_twice(Program *p) {
+  p->programs[0].cmds[2] = p->programs[0].cmds[3];
+  p->programs[0].cmds[3] = p->programs[0].cmds[4];
+  p->programs[0].cmds[3].copy.awaited = p->programs[0].cmds[4].copy.awaited = 2;
+}
+static void operand_on_the_host(Program *p) {
+  p->programs[0].cmds[0].tensors[0].host = true;
+}
+static void input_on_the_host(Program *p) {
+  p->programs[0].inputs[0].at.host = true, p->programs[0].inputs[0].at.offset = 0;
+}
+static void host_variable_outside(Program *p) {
+  p->vars[2].at.offset = TOY_HOST;
+}
 
 static void programs_out_of_bounds_are_refused(void **state) {
   (void)state;
@@ -156,7 +209,11 @@ static void programs_out_of_bounds_are_refused(void **state) {
       tensor_outside,  tensor_overflows, tensor_unaligned,  negative_stride,  product_outside,
       too_few_tensors, no_such_kernel,   workspace_outside, death_of_nothing, input_outside,
       no_such_program, no_such_data,     no_such_variable,  copy_of_itself,   same_path,
-      endless,         huge_batch,       bad_attention,     bad_scatter};
+      endless,         huge_batch,       bad_attention,     bad_scatter,
+      copy_outside,    copy_outside_the_host, copy_before_the_host, copy_too_large, copy_of_nothing,
+      copy_with_operands, no_host_arena, endless_host_arena, waits_for_itself, waits_for_a_kernel,
+      waits_before_the_copy, waits_twice, operand_on_the_host, input_on_the_host,
+      host_variable_outside};
   for (int i = 0; i < COUNT_OF(breaks); i++) {
     Arena *a = arena_new();
     Program *p = toy_full_program(a);

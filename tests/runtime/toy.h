@@ -30,7 +30,7 @@ static inline ProgramVar toy_var(const char *path, ProgramVarRole role, Tensor a
                       .init_from = -1};
 }
 
-enum { TOY_ARENA = 4096 };
+enum { TOY_ARENA = 4096, TOY_HOST = 2048 };
 
 /* A program that runs nothing; every field of every record differs from zero somewhere. */
 static inline Program *toy_full_program(Arena *a) {
@@ -45,6 +45,7 @@ static inline Program *toy_full_program(Arena *a) {
                  .params = 16,
                  .vocab = 256,
                  .arena_bytes = TOY_ARENA,
+                 .host_bytes = TOY_HOST,
                  .persistent_bytes = 1024,
                  .peak_bytes = 5000,
                  .budget_bytes = 6000,
@@ -64,12 +65,14 @@ static inline Program *toy_full_program(Arena *a) {
                  .nonfinite_limit = 4,
                  .nonfinite_stop = true,
                  .cuda = true};
-  p->nvars = 2;
-  p->vars = arena_array(a, ProgramVar, 2);
+  p->nvars = 3;
+  p->vars = arena_array(a, ProgramVar, 3);
   p->vars[0] = toy_var("w", PV_PARAM, TOY_TENSOR(0, DT_F32, 4, 4));
   p->vars[0].init_kind = INIT_NORMAL, p->vars[0].init_b = 0.02, p->vars[0].init_a = 1;
   p->vars[1] = toy_var("w:master", PV_MASTER, TOY_TENSOR(512, DT_F32, 4, 4));
   p->vars[1].init_kind = INIT_COPY, p->vars[1].init_from = 0, p->vars[1].of = 0;
+  p->vars[2] = toy_var("w:m", PV_MOMENT, TOY_TENSOR(1024, DT_F32, 4, 4));
+  p->vars[2].of = 0, p->vars[2].at.host = true;
   p->nkernels = 1;
   p->kernel_names = arena_array(a, const char *, 1);
   p->kernel_names[0] = "k0";
@@ -78,8 +81,8 @@ static inline Program *toy_full_program(Arena *a) {
   p->programs = arena_array(a, ProgramCode, 1);
   ProgramCode *c = &p->programs[0];
   c->name = "micro";
-  c->ncmds = 3;
-  c->cmds = arena_array(a, Cmd, 3);
+  c->ncmds = 5;
+  c->cmds = arena_array(a, Cmd, 5);
   Tensor *t = arena_array(a, Tensor, 3);
   for (int i = 0; i < 3; i++) t[i] = TOY_TENSOR(1024 + 512 * i, DT_F32, 4, 4);
   c->cmds[0] = (Cmd){.kind = CMD_GEMM,
@@ -114,6 +117,9 @@ static inline Program *toy_full_program(Arena *a) {
                                    .store_rows = 4,
                                    .table_offset = 8}}};
   c->cmds[2] = (Cmd){.kind = CMD_FILL, .ntensors = 1, .tensors = t};
+  c->cmds[3] = (Cmd){.kind = CMD_COPY,
+                     .copy = {.to_host = true, .device_offset = 1024, .host_offset = 1024, .bytes = 64}};
+  c->cmds[4] = (Cmd){.kind = CMD_WAIT, .copy = {.awaited = 3}};
   c->ninputs = c->nresults = c->ndeaths = 1;
   c->inputs = arena_alloc(a, sizeof *c->inputs);
   c->inputs[0].name = "tokens", c->inputs[0].at = TOY_TENSOR(2048, DT_I32, 2, 8);
