@@ -155,7 +155,6 @@ struct Elab {
   bool no_train;       /* the file has no `train` */
   Scope *settings;     /* of job_scope */
   const char *seq_dim; /* the dim that makes tokens of samples, or NULL */
-  Loc loss_scale;      /* of precision's loss_scale, when given */
 };
 
 /* The arena of what is being made: the graph's while one is built. */

@@ -54,7 +54,7 @@ Job *elaborate(Arena *a, Diags *d, const JobArgs *args) {
              .elab = e,
              .eval = {.data = {-1, false}}};
   *e = (Elab){
-      .arena = a, .d = d, .job = j, .args = args, .not_yet_loc = NO_LOC, .loss_scale = NO_LOC};
+      .arena = a, .d = d, .job = j, .args = args, .not_yet_loc = NO_LOC};
   int before = d->errors;
   e->main = elab_load(e, args->path, NO_LOC);
   if (!e->main) return NULL;

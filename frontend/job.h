@@ -28,10 +28,17 @@ typedef struct {
   int dtype;
   Loc loc;
 } PrecRule;
+/* Factor on the loss, so that gradients in f16 do not vanish; always a power of two. */
+typedef struct {
+  bool on, dynamic;
+  double init;      /* the first factor, or the only one */
+  int64_t interval; /* dynamic: good steps in a row after which it doubles */
+} LossScale;
 typedef struct {
   int compute; /* DT_F32, DT_BF16, DT_F16 or PREC_AUTO */
   bool tf32;
   int master, moments, accum, frozen; /* default f32 (frozen: compute) */
+  LossScale scale; /* dynamic unless given where something is f16 */
   VEC(PrecRule) rules;
 } Precision;
 

@@ -1,4 +1,5 @@
 /* job_sections.c - data, precision and memory, and what is no section at all. */
+#include <math.h>
 #include <string.h>
 #include "settings.h"
 
@@ -120,6 +121,24 @@ static void read_rule(Elab *e, const Entry *en) {
   }
 }
 
+static bool has_f16(const Precision *p) {
+  for (int i = 0; i < p->rules.n; i++)
+    if (p->rules.at[i].dtype == DT_F16) return true;
+  return p->compute == DT_F16;
+}
+
+static void read_loss_scale(Elab *e, const SetValue *v, Precision *p) {
+  enum { DYNAMIC, FIXED };
+  Settings s = settings_new(e, "loss_scale.dynamic", v->loc);
+  int which = DYNAMIC;
+  p->scale.on = v->given || has_f16(p);
+  if (v->given && !settings_call(e, "loss_scale", v->x, &s, &which)) return;
+  p->scale.dynamic = which == DYNAMIC;
+  double given = settings_get(&s, which == DYNAMIC ? "init" : "scale")->num;
+  p->scale.init = given >= 1 ? exp2(floor(log2(given))) : 1;
+  if (which == DYNAMIC) p->scale.interval = (int64_t)settings_get(&s, "interval")->num;
+}
+
 static void read_precision(Elab *e, const Item *it) {
   Settings s = settings_new(e, "precision", it ? it->loc : NO_LOC);
   for (int i = 0; it && i < it->entries.n; i++) {
@@ -134,12 +153,7 @@ static void read_precision(Elab *e, const Item *it) {
   p->moments = tied_dtype(&s, "moments", PREC_AUTO);
   p->accum = tied_dtype(&s, "accum", PREC_AUTO);
   p->frozen = tied_dtype(&s, "frozen", p->compute);
-  const SetValue *scale = settings_get(&s, "loss_scale");
-  Settings ignored;
-  int which;
-  e->loss_scale = NO_LOC;
-  if (scale->given && settings_call(e, "loss_scale", scale->x, &ignored, &which))
-    e->loss_scale = scale->loc;
+  read_loss_scale(e, settings_get(&s, "loss_scale"), p);
 }
 
 static void read_memory(Elab *e, const Item *it) {

@@ -458,5 +458,4 @@ void job_train(Elab *e) {
     if (data->kind >= DATA_TSV)
       job_say_not_yet(e, data->loc, "data of kind `%s`", kinds[data->kind]);
   }
-  if (loc_ok(e->loss_scale)) job_say_not_yet(e, e->loss_scale, "loss scaling");
 }

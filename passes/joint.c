@@ -4,6 +4,7 @@
  * Input: the job's forward graphs in f32. Output: simplified graphs in the job's dtypes over one
  * table of variables, which is the same whatever the choice of micro-batch and chunks. */
 #include "chunk.h"
+#include "loss_scale.h"
 #include "optimizer.h"
 #include "pass_table.h"
 #include "plan.h"
@@ -145,7 +146,7 @@ static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
   g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
   Diags *diags = g->diags;
   g->diags = job->diags;
-  Grads parts = graph_autodiff(g, g->results.at[0]);
+  Grads parts = graph_autodiff(g, loss_scaled(job, g, g->results.at[0]));
   g->diags = diags;
   if (job->diags->errors > errors) return NULL;
   pass_done(PASS_AUTODIFF, g, a);

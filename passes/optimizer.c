@@ -2,6 +2,7 @@
  *
  * Input: accumulators holding the gradient of the step's loss. */
 #include "optimizer_impl.h"
+#include "loss_scale.h"
 #include "precision.h"
 
 /* ---- variables ---- */
@@ -80,6 +81,7 @@ void optimizer_vars(const Job *job) {
                         .of = -1,
                         .loc = NO_LOC,
                         .layer = -1});
+  loss_scale_vars(job);
   metric_var(vars, "metric.loss");
   metric_var(vars, "metric.grad_norm");
   metric_var(vars, "metric.skipped");

@@ -12,7 +12,7 @@ typedef struct {
   const TrainPhase *phase;
   int phase_index;
   Graph *g;
-  ValueId scale;  /* of gradients by clipping; -1 = none */
+  ValueId scale;  /* of gradients: clipping, and what undoes the loss's factor; -1 = none */
   ValueId finite; /* bool */
   ValueId t;      /* f32: the step count with this step */
   ValueId lr;

@@ -1,8 +1,10 @@
-/* optimizer_step.c - begins a step: the gradients' norm, the clip factor, whether the step counts,
- * and the step count (see optimizer_impl.h). The norm adds the parameters' sums of squares in order
- * of variables. */
+/* optimizer_step.c - begins a step: the gradients' norm, the factor of clipping and unscaling,
+ * whether the step counts, and the step count (see optimizer_impl.h). The norm adds the parameters'
+ * sums of squares in order of variables; that one pass over the gradients also tells whether they
+ * are finite. */
 #include "optimizer_impl.h"
 #include "../ir/words.h"
+#include "loss_scale.h"
 #include "precision.h"
 
 void step_begin(Step *s) {
@@ -19,15 +21,18 @@ void step_begin(Step *s) {
   }
   step_at(s, -1, "grad_norm");
   if (total < 0) total = number(g, 0);
-  ValueId norm = g_unary(g, OP_SQRT, total);
+  ValueId norm = g_unary(g, OP_SQRT, total), unscale = loss_unscale(s->job, g);
   s->finite = g_unary(g, OP_FINITE, norm);
+  if (unscale >= 0) norm = mul(g, norm, unscale);
   g_assign(g, metric_var(vars, "metric.grad_norm"), norm);
   step_at(s, -1, "step");
-  s->scale = -1;
+  s->scale = unscale;
   if (s->phase->clip > 0) {
     ValueId ratio = quot(g, number(g, s->phase->clip), add(g, norm, number(g, 1e-6)));
-    s->scale = g_bin(g, OP_MIN, ratio, number(g, 1));
+    ValueId clip = g_bin(g, OP_MIN, ratio, number(g, 1));
+    s->scale = unscale < 0 ? clip : mul(g, clip, unscale);
   }
+  loss_scale_step(s->job, g, s->finite);
   int tv = var_find(vars, "opt.t"), skipped = metric_var(vars, "metric.skipped");
   ValueId t = g_var(g, tv);
   ValueId t1 = g_binary(g, OP_ADD, t, g_const(g, DT_I32, shape_scalar(), 1));

@@ -4,6 +4,7 @@
  * to the dtype that it declares, whatever reads it. A job of f32 gets its graph back as it was. */
 #include "precision.h"
 
+#include "residual.h"
 #include "rewrite.h"
 
 static DType compute_dtype(const Precision *p) {
@@ -72,21 +73,40 @@ typedef struct {
   const Precision *precision;
   DType compute;
   Rewrite r;
+  bool *stream;      /* per old value: stays f32 although the rest is f16; NULL = none does */
   ValueId *declared; /* per old value: its map rounded to the dtype it declares; -1 = not yet */
   const char *last_path, *last_tag;
   int last_rule;
 } Pass;
 
-/* The dtype that results of n declare to the outside. */
-static DType declared_dtype(Pass *p, const Node *n, const Shape *shape) {
+/* The dtype of the last rule for n, or -1. */
+static int node_rule(Pass *p, const Node *n) {
   const char *tag = n->tag ? n->tag : op_name(n->op);
   if (p->last_path != n->path || p->last_tag != tag) {
     p->last_rule = rule_dtype(p->precision, n->path, tag);
     p->last_path = n->path;
     p->last_tag = tag;
   }
-  if (!shape->rank) return DT_F32;
-  return p->last_rule < 0 ? p->compute : (DType)p->last_rule;
+  return p->last_rule;
+}
+
+/* The dtype that result v of n declares to the outside. */
+static DType declared_dtype(Pass *p, const Node *n, ValueId v) {
+  if (!val(p->r.from, v)->shape.rank) return DT_F32;
+  int rule = node_rule(p, n);
+  if (rule < 0 && p->stream && p->stream[v]) return DT_F32;
+  return rule < 0 ? p->compute : (DType)rule;
+}
+
+/* The dtype in which a contraction reads its operands. */
+static DType operand_dtype(Pass *p, const Node *n) {
+  if (!val(p->r.from, n->out)->shape.rank) return DT_F32;
+  int rule = node_rule(p, n);
+  return rule < 0 ? p->compute : (DType)rule;
+}
+
+static bool is_float(const Graph *g, ValueId v) {
+  return dtype_is_float(val(g, v)->dtype);
 }
 
 /* Old value v as `user` may read it, still in the dtype that v has. */
@@ -95,17 +115,12 @@ static ValueId seen_by(Pass *p, ValueId v, const Node *user) {
   ValueId now = p->r.map[v];
   if (!maker->tag_id || (user && maker->tag_id == user->tag_id)) return now;
   if (p->declared[v] >= 0) return p->declared[v];
-  const Value *x = val(p->r.to, now);
-  if (dtype_is_float(x->dtype)) {
-    DType t = declared_dtype(p, maker, &x->shape);
+  if (is_float(p->r.to, now)) {
+    DType t = declared_dtype(p, maker, v);
     graph_at(p->r.to, maker);
     now = g_cast(p->r.to, now, t);
   }
   return p->declared[v] = now;
-}
-
-static bool is_float(const Graph *g, ValueId v) {
-  return dtype_is_float(val(g, v)->dtype);
 }
 
 /* Floats among the operands are cast to t; -1 leaves them. */
@@ -120,13 +135,13 @@ static void operands(Pass *p, const Node *n, int t, ValueId *in) {
 /* The dtype in which floats enter n; -1 = as they are. */
 static int work_dtype(Pass *p, const Node *n) {
   const Graph *g = p->r.from;
-  DType own = n->nout ? declared_dtype(p, n, &val(g, n->out)->shape) : DT_F32;
+  DType own = n->nout ? declared_dtype(p, n, n->out) : DT_F32;
   switch (n->op) {
     case OP_DOT:
     case OP_ATTENTION:
     case OP_CONV2D:
     case OP_MAX_POOL:
-      return own;
+      return operand_dtype(p, n);
     case OP_GATHER:
     case OP_RANDOM:
     case OP_SCATTER_ADD:
@@ -164,7 +179,7 @@ static void convert_node(Pass *p, NodeId id) {
   for (int k = 0; k < n->nints; k++) ints[k] = n->ints[k];
   q.ints = ints;
   bool sets_dtype = n->op == OP_DOT && t >= 0;
-  if (sets_dtype) ints[n->nints - 1] = t;
+  if (sets_dtype) ints[n->nints - 1] = n->tag_id ? t : (int)declared_dtype(p, n, n->out);
   if (n->op == OP_CAST && dtype_is_float((DType)ints[0]) && is_float(to, in[0])) {
     for (int k = 0; k < n->nout; k++) p->r.map[n->out + k] = in[0];
     return;
@@ -172,7 +187,7 @@ static void convert_node(Pass *p, NodeId id) {
   ValueId out = graph_add_proto(to, &q);
   if (n->op == OP_CAST && dtype_is_float((DType)ints[0]) && t >= 0) out = g_cast(to, out, (DType)t);
   if (n->op == OP_GATHER && !n->tag_id && is_float(to, out))
-    out = g_cast(to, out, declared_dtype(p, n, &val(to, out)->shape));
+    out = g_cast(to, out, declared_dtype(p, n, n->out));
   if (n->op == OP_GATHER && n->tag_id && is_float(to, out)) out = g_cast(to, out, DT_F32);
   for (int k = 0; k < n->nout; k++) {
     p->r.map[n->out + k] = out + k;
@@ -200,6 +215,7 @@ Graph *graph_precision(const Graph *g, const Job *job, Arena *a) {
   Pass p = {.precision = &job->precision,
             .compute = compute_dtype(&job->precision),
             .r = rewrite_begin(g, a)};
+  if (p.compute == DT_F16) p.stream = residual_stream(g, a);
   p.declared = arena_array(a, ValueId, g->values.n + 1);
   for (int i = 0; i < g->values.n; i++) p.declared[i] = -1;
   for (NodeId n = 0; n < g->nodes.n; n++) convert_node(&p, n);

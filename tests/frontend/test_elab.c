@@ -423,7 +423,7 @@ static void what_cannot_be_planned_is_named(void **state) {
       {"t5.mt", "optimizer `adafactor`, schedule `rsqrt` and data of kind `span_corruption`"},
       {"bert_cls.mt", "data of kind `tsv`"},
       {"resnet50.mt",
-       "optimizer `sgd`, data of kind `images`, loss scaling, operation "
+       "optimizer `sgd`, data of kind `images`, operation "
        "`conv2d` and operation `max_pool2d`"},
       {"char.mt", NULL}};
   for (int i = 0; i < COUNT_OF(rows); i++) {

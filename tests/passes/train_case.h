@@ -44,7 +44,7 @@ static inline double tiny_random(uint64_t a, uint64_t b) {
 }
 
 /* Values of all variables as a training run would start: parameters small and random, copies
- * copied, the rest zero. */
+ * copied, constants as they say, the rest zero. */
 static inline double **tiny_vars(Arena *a, const Job *job) {
   const Vars *vars = job->vars;
   double **v = arena_array(a, double *, vars->all.n + 64);
@@ -56,6 +56,8 @@ static inline double **tiny_vars(Arena *a, const Job *job) {
     for (int64_t k = 0; k < n && x->role == VAR_PARAM; k++)
       v[i][k] = (float)((x->init.kind == INIT_ONES ? 1 : 0) + 0.2 * tiny_random(key, (uint64_t)k));
     for (int64_t k = 0; k < n && x->role == VAR_MASTER; k++) v[i][k] = v[x->of][k];
+    for (int64_t k = 0; k < n && x->role == VAR_OPT && x->init.kind == INIT_CONST; k++)
+      v[i][k] = x->init.a;
   }
   return v;
 }
