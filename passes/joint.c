@@ -107,15 +107,26 @@ static void count_metric(Rewrite *r, ValueId old, int var) {
   add_to(g, var, r->map[old]);
 }
 
+/* The sum of squares of a gradient that has all its parts: see GraphChoice. */
+static void take_squares(const Job *job, Graph *g, int param) {
+  g->here.tag = intern("grad_norm");
+  g->here.tag_id = 0;
+  ValueId sum = gradient_squares(g, accum_of(job->vars, param));
+  g_assign(g, squares_of(job->vars, param), sum);
+}
+
 /* Each part is added as soon as it stands: a gradient lives as short as it can. */
-static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts, int phase) {
+static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
+                         const GraphChoice *c) {
   Accumulate x = {.r = rewrite_begin(g, a), .uses = graph_uses(g, a)};
   ValueId loss = g->results.at[0];
   x.parts = arena_array(a, int, g->values.n + 1);
   int *first = arena_array(a, int, g->nodes.n + 1), *next = arena_array(a, int, parts->n + 1);
+  int *missing = arena_array(a, int, job->vars->all.n + 1); /* parts of each gradient */
   for (NodeId n = 0; n < g->nodes.n; n++) first[n] = -1;
   for (int i = parts->n - 1; i >= 0; i--) {
-    if (!trained_in(job, phase, parts->at[i].var)) continue;
+    if (!trained_in(job, c->phase, parts->at[i].var)) continue;
+    missing[parts->at[i].var]++;
     NodeId def = val(g, parts->at[i].grad)->def;
     x.parts[parts->at[i].grad]++;
     next[i] = first[def];
@@ -125,8 +136,9 @@ static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
     rewrite_node(&x.r, n);
     for (int i = first[n]; i >= 0; i = next[i]) {
       graph_at(x.r.to, node_at(g, n));
-      int acc = accum_of(job->vars, parts->at[i].var);
-      add_to(x.r.to, acc, widened(&x, parts->at[i].grad, 0));
+      int param = parts->at[i].var;
+      add_to(x.r.to, accum_of(job->vars, param), widened(&x, parts->at[i].grad, 0));
+      if (--missing[param] == 0 && c->early_squares) take_squares(job, x.r.to, param);
     }
     if (n == val(g, loss)->def) count_metric(&x.r, loss, metric_var(job->vars, "metric.loss"));
   }
@@ -150,7 +162,7 @@ static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
   g->diags = diags;
   if (job->diags->errors > errors) return NULL;
   pass_done(PASS_AUTODIFF, g, a);
-  g = finish(accumulate(job, g, a, &parts, c->phase), "micro");
+  g = finish(accumulate(job, g, a, &parts, c), "micro");
   pass_done(PASS_ACCUMULATE, g, a);
   g = pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
   return pass_done(PASS_REMAT, graph_remat(g, a), a);
@@ -214,7 +226,7 @@ static TrainGraphs build_graphs(const Job *job, Arena *scratch, const GraphChoic
   TrainGraphs t = {.micro = micro_graph(job, scratch, c)};
   if (!t.micro || c->micro_only) return t;
   pass_begin();
-  t.update = optimizer_graph(job, scratch, c->phase);
+  t.update = optimizer_graph(job, scratch, c->phase, c->early_squares);
   if (!t.update) return (TrainGraphs){0};
   pass_done(PASS_OPTIMIZER, t.update, scratch);
   t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, scratch, false), scratch);

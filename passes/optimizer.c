@@ -110,7 +110,7 @@ void step_at(const Step *s, int var, const char *tag) {
   g->here.phase = PH_UPDATE;
 }
 
-Graph *optimizer_graph(const Job *job, Arena *a, int phase) {
+Graph *optimizer_graph(const Job *job, Arena *a, int phase, bool early_squares) {
   const TrainPhase *p = &job->phases.at[phase];
   if (p->opt.kind == OPT_ADAFACTOR || p->opt.kind == OPT_MUON) {
     diag_error(job->diags, E_NOT_YET, p->opt.loc, "optimizer `%s` cannot train yet",
@@ -118,7 +118,7 @@ Graph *optimizer_graph(const Job *job, Arena *a, int phase) {
     return NULL;
   }
   Step s = {.job = job, .phase = p, .phase_index = phase, .g = graph_new(a, "update", job->vars)};
-  step_begin(&s);
+  step_begin(&s, early_squares);
   step_rates(&s);
   for (int i = 0; i < job->vars->all.n; i++)
     if (trained_in(job, phase, i)) step_update(&s, i);

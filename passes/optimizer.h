@@ -9,12 +9,17 @@
 void optimizer_vars(const Job *job);
 /* The accumulator of a parameter; -1 when it has none. */
 int accum_of(const Vars *vars, int param);
+/* The scalar that holds the sum of squares of a parameter's gradient, added on first use. */
+int squares_of(Vars *vars, int param);
+/* The sum of squares of an accumulator, as f32. */
+ValueId gradient_squares(Graph *g, int accum);
 /* A scalar f32 metric, added on first use. */
 int metric_var(Vars *vars, const char *path);
 
 /* One optimizer step of a phase: reads the accumulators, leaves them zero. Steps whose gradient is
- * not finite leave weights, moments and opt.t as they are and count in metric.skipped. NULL, with
+ * not finite leave weights, moments and opt.t as they are and count in metric.skipped. early_squares
+ * is GraphChoice's. NULL, with
  * E0490, for an optimizer that is not there yet. */
-Graph *optimizer_graph(const Job *job, Arena *a, int phase);
+Graph *optimizer_graph(const Job *job, Arena *a, int phase, bool early_squares);
 
 #endif

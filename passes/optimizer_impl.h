@@ -22,7 +22,7 @@ typedef struct {
 /* New nodes belong to variable `var` (-1 none) and the composition `tag`. */
 void step_at(const Step *s, int var, const char *tag);
 /* Norm, clip factor, the verdict, the step count: sets scale .. lr. */
-void step_begin(Step *s);
+void step_begin(Step *s, bool early_squares);
 /* What the optimizer's updates share: sets the corrections. */
 void step_rates(Step *s);
 /* The update of a parameter that the phase trains. */

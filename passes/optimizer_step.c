@@ -7,15 +7,24 @@
 #include "loss_scale.h"
 #include "precision.h"
 
-void step_begin(Step *s) {
+int squares_of(Vars *vars, int param) {
+  return metric_var(vars, intern_printf("%s:squares", vars->all.at[param].path));
+}
+
+ValueId gradient_squares(Graph *g, int accum) {
+  ValueId x = read_f32(g, accum);
+  return sum_all(g, mul(g, x, x));
+}
+
+void step_begin(Step *s, bool early_squares) {
   Graph *g = s->g;
   Vars *vars = s->job->vars;
   ValueId total = -1;
   for (int i = 0; i < vars->all.n; i++) {
     if (!trained_in(s->job, s->phase_index, i)) continue;
     step_at(s, i, "grad_norm");
-    ValueId x = read_f32(g, accum_of(vars, i));
-    ValueId squares = sum_all(g, mul(g, x, x));
+    ValueId squares = early_squares ? g_var(g, squares_of(vars, i))
+                                    : gradient_squares(g, accum_of(vars, i));
     step_at(s, -1, "grad_norm");
     total = total < 0 ? squares : add(g, total, squares);
   }

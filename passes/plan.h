@@ -79,6 +79,9 @@ typedef struct {
   int64_t micro_batch;
   int chunks;         /* of the loss head; 1 = whole */
   bool micro_only, eval_only; /* the other graphs are not wanted */
+  /* The norm's sum of squares of each gradient is taken in the micro-batch, where the gradient has just been added to (the last
+   * one's stands): the update then reads no gradient for it. What accumulators on the host would have to be copied for. */
+  bool early_squares;
 } GraphChoice;
 typedef struct {
   Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" += */

@@ -45,6 +45,45 @@ static void splits_llama(void **state) {
   check_split("llama", 1, f32);
 }
 
+/* ---- early squares ---- */
+
+/* Two micro-batches and an update. */
+static double **one_step(const Job *job, Arena *a, const TrainGraphs *t) {
+  double **x = tiny_vars(a, job);
+  for (int i = 0; i < 4; i += 2) tiny_run(a, job, t->micro, x, true, i, 2, 4);
+  tiny_run(a, job, t->update, x, true, 0, 2, 4);
+  return x;
+}
+
+/* The same step bit for bit, and an update that reads each accumulator once. */
+static void check_squares(const char *model, int chunks) {
+  Arena *a = arena_new();
+  Job *job = tiny_job(a, model, 0, NULL);
+  GraphChoice c = {.micro_batch = 2, .chunks = chunks, .early_squares = true};
+  TrainGraphs early = train_graphs(job, a, &c), plain = graphs_of(job, a, 2, chunks);
+  assert_vars(job, one_step(job, a, &plain), one_step(job, a, &early),
+              ALL_KEPT & ~(1U << VAR_METRIC), 0);
+  int *reads = arena_array(a, int, job->vars->all.n + 1);
+  for (NodeId n = 0; n < early.update->nodes.n; n++) {
+    const Node *x = node_at(early.update, n);
+    if (x->op != OP_VAR || job->vars->all.at[x->ints[0]].role != VAR_ACCUM) continue;
+    const Uses u = graph_uses(early.update, a);
+    for (int k = u.first[x->out]; k < u.first[x->out + 1]; k++) reads[x->ints[0]]++;
+  }
+  for (int i = 0; i < job->vars->all.n; i++)
+    if (job->vars->all.at[i].role == VAR_ACCUM) assert_in_range(reads[i], 1, 2);
+  arena_free(a);
+}
+
+static void squares_tied(void **state) {
+  (void)state;
+  check_squares("gpt2", 5);
+}
+static void squares_untied(void **state) {
+  (void)state;
+  check_squares("llama", 1);
+}
+
 /* ---- chunks ---- */
 
 static void check_chunks(const char *model, int nset, const Override *set) {
@@ -186,11 +225,14 @@ static void sample_row(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(splits_gpt2),     cmocka_unit_test(splits_dropout),
-      cmocka_unit_test(splits_llama),    cmocka_unit_test(chunks_tied),
+      cmocka_unit_test(splits_llama),
+      cmocka_unit_test(squares_tied),
+      cmocka_unit_test(squares_untied),    cmocka_unit_test(chunks_tied),
       cmocka_unit_test(chunks_untied),   cmocka_unit_test(fused_gpt2),
       cmocka_unit_test(fused_gpt2_bf16), cmocka_unit_test(fused_llama),
       cmocka_unit_test(fused_llama_f16), cmocka_unit_test(same_variables),
-      cmocka_unit_test(sample_row),
+      cmocka_unit_test(sample_row),      cmocka_unit_test(squares_tied),
+      cmocka_unit_test(squares_untied),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

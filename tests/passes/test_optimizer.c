@@ -50,7 +50,7 @@ static void adamw(Mirror *x, const double *grad, int n, const Optimizer *o, doub
 static Graph *update_of(Job *job, Arena *a) {
   precision_vars(job);
   optimizer_vars(job);
-  Graph *g = optimizer_graph(job, a, 0);
+  Graph *g = optimizer_graph(job, a, 0, false);
   assert_non_null(g);
   return graph_simplify(g, a, false);
 }
@@ -214,7 +214,7 @@ static void not_yet(void **state) {
   Job *job = two_params(a, (Optimizer){.kind = OPT_MUON}, 0, false);
   precision_vars(job);
   optimizer_vars(job);
-  assert_null(optimizer_graph(job, a, 0));
+  assert_null(optimizer_graph(job, a, 0, false));
   assert_int_equal(job->diags->errors, 1);
   assert_int_equal(job->diags->all.at[0]->id, E_NOT_YET);
   arena_free(a);
