@@ -10,37 +10,47 @@
 
 EMBED_TEXT(cuda_prelude, "codegen/cuda/prelude.cu");
 EMBED_TEXT(cuda_prelude_sm90, "codegen/cuda/prelude_sm90.cu");
+EMBED_TEXT(philox_text, "ir/philox.h");
 EMBED_TEXT(cuda_attention_simt, "codegen/cuda/attention_simt.cu");
 EMBED_TEXT(cuda_attention_fwd_mma, "codegen/cuda/attention_fwd_mma.cu");
 EMBED_TEXT(cuda_attention_bwd_mma, "codegen/cuda/attention_bwd_mma.cu");
 EMBED_TEXT(cuda_attention_fwd_wgmma, "codegen/cuda/attention_fwd_wgmma.cu");
 EMBED_TEXT(cuda_attention_bwd_wgmma, "codegen/cuda/attention_bwd_wgmma.cu");
 
-enum { MAX_HEAD = 128, W_GRANULE = 128, PREP_ROWS = 64, SCHEDULE_HEADS = 1 << 16 };
+enum { MAX_HEAD = 128, VECTOR = 8, W_GRANULE = 128, PREP_ROWS = 64, SCHEDULE_HEADS = 1 << 16 };
 
 static const char *const entries[ATT_KERNELS] = {"attention_fwd", "attention_bwd_prep",
-                                                 "attention_bwd_dkdv", "attention_bwd_dq"};
+                                                 "attention_bwd_dkdv", "attention_bwd_dq",
+                                                 "attention_bwd_dbias"};
 
 const char *attention_unsupported(const AttProblem *p) {
   if (p->head > MAX_HEAD) return "heads of more than 128 elements";
-  if (p->dtype != DT_F32 && p->dtype != DT_BF16) return "attention in f16";
-  if (p->dtype == DT_BF16 && p->head % 8) return "heads whose size is not a multiple of 8";
   if (p->causal && p->tq != p->tk) return "causal attention over keys of another length";
   if (p->sm < 80) return "GPUs older than compute capability 8.0";
   return NULL;
 }
 
+static bool use_simt(const AttProblem *p) {
+  return p->dtype == DT_F32 || p->head % VECTOR || p->bias || p->drop;
+}
+
 static bool use_wgmma(const AttProblem *p) {
-  return p->sm == 90 && !p->no_wgmma && p->dtype == DT_BF16 && !p->mask && p->tq == p->tk &&
+  return p->sm == 90 && !p->no_wgmma && !use_simt(p) && !p->mask && p->tq == p->tk &&
          p->head > 32 && p->batch * p->heads < SCHEDULE_HEADS;
 }
 
-int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[3]) {
-  static const AttKernel mma[] = {ATT_PREP, ATT_DKDV, ATT_DQ}, wgmma[] = {ATT_DQ, ATT_DKDV};
+int attention_granule(const AttProblem *p) {
+  return use_simt(p) ? 1 : VECTOR;
+}
+
+int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[ATT_MAX_LAUNCHES]) {
+  static const AttKernel mma[] = {ATT_PREP, ATT_DKDV, ATT_DQ, ATT_DBIAS},
+                         wgmma[] = {ATT_DQ, ATT_DKDV};
   if (!backward) return kernels[0] = ATT_FWD, 1;
   bool wg = use_wgmma(p);
-  memcpy(kernels, wg ? wgmma : mma, wg ? sizeof wgmma : sizeof mma);
-  return wg ? COUNT_OF(wgmma) : COUNT_OF(mma);
+  int n = wg ? COUNT_OF(wgmma) : COUNT_OF(mma) - !p->bias;
+  memcpy(kernels, wg ? wgmma : mma, sizeof *kernels * (size_t)n);
+  return n;
 }
 
 int64_t attention_padded(int64_t tq) {
@@ -102,6 +112,7 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
     if (c.kernel == k && c.d == d && (p->causal || !c.causal_only) && seen++ == choice) break;
   }
   Str s = {.arena = a};
+  define(&s, "HALF", p->dtype == DT_F16);
   define(&s, "DH", p->head);
   define(&s, "D", d);
   define(&s, "PITCH", pitch);
@@ -147,6 +158,12 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
 }
 
 void attention_grid(const AttProblem *p, const AttVariant *v, unsigned grid[3]) {
+  if (v->kernel == ATT_DBIAS) {
+    grid[0] = (unsigned)ceil_div(p->tk, v->cols);
+    grid[1] = (unsigned)ceil_div(p->tq, v->rows);
+    grid[2] = (unsigned)p->heads;
+    return;
+  }
   int64_t rows = v->kernel == ATT_DKDV   ? p->tk
                  : v->kernel == ATT_PREP ? attention_padded(p->tq)
                                          : p->tq;
@@ -191,6 +208,7 @@ static bool wgmma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a
   int d = p->head <= 64 ? 64 : 128, groups = 2, step = d == 64 ? 128 : 64, stages = 3,
       shared = 1024 + 256;
   Str s = {.arena = a};
+  define(&s, "HALF", p->dtype == DT_F16);
   define(&s, "D", d);
   define(&s, "CAUSAL", p->causal);
   switch (k) {
@@ -246,31 +264,49 @@ static bool wgmma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a
 }
 
 /* ---- SIMT ---- */
+/* The memory type NAME with its conversions LOAD and STORE. */
+static void define_memory(Str *s, DType t, const char *name, const char *load, const char *store) {
+  const char *type = t == DT_F32 ? "float" : "unsigned short";
+  const char *from = t == DT_F32 ? "" : t == DT_F16 ? "from_f16" : "from_bf16";
+  const char *to = t == DT_F32 ? "" : t == DT_F16 ? "to_f16" : "to_bf16";
+  str_addf(s, "#define %s %s\n#define %s(x) %s(x)\n#define %s(x) %s(x)\n", name, type, load, from,
+           store, to);
+}
+
 static bool simt_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
-  static const int kernels[ATT_KERNELS] = {
-      [ATT_FWD] = 0, [ATT_PREP] = 1, [ATT_DKDV] = 2, [ATT_DQ] = 3};
+  static const struct {
+    int macro, tiles; /* KERNEL; tiles of rows in shared memory */
+  } kernels[ATT_KERNELS] = {[ATT_FWD] = {0, 3},
+                            [ATT_PREP] = {1, 0},
+                            [ATT_DKDV] = {2, 4},
+                            [ATT_DQ] = {3, 4},
+                            [ATT_DBIAS] = {4, 4}};
   enum { TILE = 32, PREP_TILE = 8 };
   if (choice > 0) return false;
   Str s = {.arena = a};
-  define(&s, "KERNEL", kernels[k]);
+  define(&s, "KERNEL", kernels[k].macro);
   define(&s, "DH", p->head);
   define(&s, "CAUSAL", p->causal);
   define(&s, "MASK", p->mask);
-  str_add(&s, "#define ELEM float\n#define LOAD(x) (x)\n#define STORE(x) (x)\n");
+  define(&s, "BIAS", p->bias);
+  define(&s, "DROP", p->drop);
+  define_memory(&s, p->dtype, "ELEM", "LOAD", "STORE");
+  if (p->bias) define_memory(&s, p->bias_dtype, "BELEM", "BLOAD", "BSTORE");
+  if (p->drop) str_addf(&s, "#define PHILOX_FN __device__ __forceinline__\n%s", philox_text);
   str_add(&s, cuda_attention_simt);
-  int tiles = k == ATT_PREP ? 0 : k == ATT_FWD ? 3 : 4, row = (int)p->head + 4;
+  int tiles = kernels[k].tiles, row = (int)p->head + 4, squares = 1 + p->drop;
   *v = (AttVariant){.kernel = k,
                     .entry = entries[k],
                     .threads = 128,
                     .rows = k == ATT_PREP ? PREP_TILE : TILE,
                     .cols = TILE,
-                    .shared = tiles ? (tiles * TILE * row + TILE * (TILE + 1)) * 4 : 0,
+                    .shared = tiles ? (tiles * TILE * row + squares * TILE * (TILE + 1)) * 4 : 0,
                     .source = s.text};
   return true;
 }
 
 bool attention_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
-  if (p->dtype == DT_F32) return simt_variant(p, k, choice, a, v);
+  if (use_simt(p)) return simt_variant(p, k, choice, a, v);
   return use_wgmma(p) ? wgmma_variant(p, k, choice, a, v) : mma_variant(p, k, choice, a, v);
 }
 

@@ -1,24 +1,26 @@
 /* attention_cuda.h - the CUDA sources of attention and how they are launched.
  *
- * Three families: SIMT (f32 in and out, fp32 inside), and for bf16 in and out with fp32 inside
- * mma.sync (sm_80 and up; causal, full, key masks, any head size up to 128 that is a multiple of 8)
- * and wgmma with TMA (sm_90a; causal and full without masks). Forward is one kernel; backward is
- * prep, dkdv, dq (SIMT, mma.sync) or dq, dkdv (wgmma), deterministic and without workspace beyond W
- * (attention_workspace). The kernels stand in codegen/cuda/; a variant is one of them with its
- * macros. */
+ * Three families: SIMT (any float in and out, fp32 inside; additive bias, dropout), and for bf16 and
+ * f16 in and out with fp32 inside mma.sync (sm_80 and up; causal, full, key masks, any head size up
+ * to 128 that is a multiple of 8) and wgmma with TMA (sm_90a; causal and full without masks).
+ * Forward is one kernel; backward is prep, dkdv, dq and for a bias dbias (SIMT, mma.sync) or dq,
+ * dkdv (wgmma), deterministic and without workspace beyond W (attention_workspace). The kernels
+ * stand in codegen/cuda/; a variant is one of them with its macros. */
 #ifndef MTC_ATTENTION_CUDA_H
 #define MTC_ATTENTION_CUDA_H
 #include "../ir/types.h"
 
-typedef enum { ATT_FWD, ATT_PREP, ATT_DKDV, ATT_DQ, ATT_KERNELS } AttKernel;
+typedef enum { ATT_FWD, ATT_PREP, ATT_DKDV, ATT_DQ, ATT_DBIAS, ATT_KERNELS } AttKernel;
+enum { ATT_MAX_LAUNCHES = 4 };
 
 typedef struct {
   int sm;                                       /* compute capability: 80, 86, 89, 90, .. */
   int64_t batch, tq, tk, heads, kv_heads, head; /* head: elements */
-  bool causal, mask;
-  DType dtype;   /* of q, k, v, o: f32 or bf16 */
-  int sms;       /* multiprocessors of the target: size of a persistent grid */
-  bool no_wgmma; /* mma.sync even where wgmma exists, to compare them */
+  bool causal, mask, bias, drop;
+  DType dtype;      /* of q, k, v, o: f32, bf16 or f16 */
+  DType bias_dtype; /* with bias */
+  int sms;          /* multiprocessors of the target: size of a persistent grid */
+  bool no_wgmma;    /* mma.sync even where wgmma exists, to compare them */
 } AttProblem;
 
 /* One kernel as it will be launched. */
@@ -37,13 +39,13 @@ const char *attention_unsupported(const AttProblem *p);
 
 /* Kernels of the forward (backward = false) or backward in the order of their launch:
  * kernels[0..n). */
-int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[3]);
+int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[ATT_MAX_LAUNCHES]);
 
 /* The choice-th variant of one kernel, best first; false when there is none more. ptxas may spill
  * registers in one and not in the next: the first without a stack frame is the one to take. */
 bool attention_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v);
 
-/* Grid of an mma.sync kernel. */
+/* Grid of a kernel that is not persistent. */
 void attention_grid(const AttProblem *p, const AttVariant *v, unsigned grid[3]);
 
 /* The tile order of a persistent (wgmma) kernel: table[round * blocks + block] = head | tile << 16,
@@ -53,6 +55,9 @@ typedef struct {
   int32_t *table; /* rounds * blocks entries, the last round all -1 */
 } AttSchedule;
 AttSchedule attention_schedule(const AttProblem *p, const AttVariant *v, Arena *a);
+
+/* Elements that rows of q, k, v and o start at a multiple of, and heads are a multiple of. */
+int attention_granule(const AttProblem *p);
 
 /* Row length of W in elements, and the bytes of W. */
 int64_t attention_padded(int64_t tq);

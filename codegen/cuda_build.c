@@ -189,6 +189,8 @@ bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
 /* ---- attention ---- */
 static AttProblem attention_problem(const Target *t, const Cmd *c) {
   const Tensor *q = &c->tensors[0], *k = &c->tensors[1];
+  const Attention *x = &c->attention;
+  int bias = (c->kind == CMD_ATTENTION_BWD ? 6 : 3) + x->has_mask;
   return (AttProblem){.sm = t->sm,
                       .batch = q->dim[0],
                       .tq = q->dim[1],
@@ -196,9 +198,12 @@ static AttProblem attention_problem(const Target *t, const Cmd *c) {
                       .heads = q->dim[2],
                       .kv_heads = k->dim[2],
                       .head = q->dim[3],
-                      .causal = c->attention.causal,
-                      .mask = c->attention.has_mask,
+                      .causal = x->causal,
+                      .mask = x->has_mask,
+                      .bias = x->has_bias,
+                      .drop = x->has_drop,
                       .dtype = q->dtype,
+                      .bias_dtype = x->has_bias ? c->tensors[bias].dtype : DT_F32,
                       .sms = t->units};
 }
 
@@ -208,12 +213,16 @@ int64_t cuda_attention_bytes(const Cmd *c) {
   return attention_workspace(&p);
 }
 
-/* The kernels step over heads by the head size and over the batch by T token strides. */
-static const char *layout_fault(Arena *a, const Cmd *c) {
+/* The kernels step over heads by the head size and over the batch by T token strides; over a bias
+ * by its rows. */
+static const char *layout_fault(Arena *a, const Cmd *c, int64_t granule) {
   for (int i = 0; i < c->ntensors; i++) {
     const Tensor *t = &c->tensors[i];
+    bool bias = c->attention.has_bias && t->rank == 3 && t->dim[1] == c->tensors[0].dim[1] &&
+                t->dim[2] == c->tensors[1].dim[1];
+    if (bias && (t->stride[2] != 1 || t->stride[0] != t->dim[1] * t->stride[1]))
+      return arena_printf(a, "attention with a bias %d that is not laid out row by row", i);
     if (t->rank != 4) continue;
-    int64_t granule = t->dtype == DT_F32 ? 1 : 8;
     bool ok = (t->stride[3] == 1 || t->dim[3] == 1) &&
               (t->stride[2] == t->dim[3] || t->dim[2] == 1) &&
               (t->stride[0] == t->dim[1] * t->stride[1] || t->dim[0] == 1) &&
@@ -257,12 +266,9 @@ bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why) {
   p.no_wgmma = b->no_wgmma;
   check_workspace(c, cuda_attention_bytes(c));
   *why = attention_unsupported(&p);
-  if (!*why && c->attention.has_bias)
-    *why = "attention with an additive bias has no CUDA kernel yet";
-  if (!*why && c->attention.has_drop) *why = "attention with dropout has no CUDA kernel yet";
-  if (!*why) *why = layout_fault(b->arena, c);
+  if (!*why) *why = layout_fault(b->arena, c, attention_granule(&p));
   if (*why) return false;
-  AttKernel kernels[3];
+  AttKernel kernels[ATT_MAX_LAUNCHES];
   int n = attention_kernels(&p, c->kind == CMD_ATTENTION_BWD, kernels);
   c->nlaunches = n;
   for (int i = 0; i < n; i++) {

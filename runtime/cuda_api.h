@@ -41,6 +41,7 @@ enum {
   CU_EVENT_TIMING = 0,
   CU_EVENT_RECORD_EXTERNAL = 1, /* in a capture: a node of the graph */
   CU_CAPTURE_THREAD = 1,
+  CU_MAP_F16 = 6,
   CU_MAP_BF16 = 9,
   CU_MAP_SWIZZLE_128 = 3,
   CU_MAP_L2_256 = 3

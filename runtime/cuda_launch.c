@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Roles of attention launches, in the order of AttKernel. */
-enum { ROLE_FWD, ROLE_PREP, ROLE_DKDV, ROLE_DQ };
+enum { ROLE_FWD, ROLE_PREP, ROLE_DKDV, ROLE_DQ, ROLE_DBIAS };
 
 static void add_word(CudaLaunch *l, uint64_t w) {
   ensure(l->n < l->most, "a kernel with more than %d arguments", l->most);
@@ -41,14 +41,16 @@ static bool add_map(CudaLaunch *l, Device *d, const Cmd *c, const Tensor *t, int
   uint32_t box[4] = {BOX_WIDTH, 1, (uint32_t)rows, 1}, steps[4] = {1, 1, 1, 1};
   l->arg[l->n++] = m;
   return cuda_ok(
-      cu.cuTensorMapEncodeTiled(m, CU_MAP_BF16, 4, (void *)(uintptr_t)device_at(d, t->offset), dims,
-                                strides, box, steps, 0, CU_MAP_SWIZZLE_128, CU_MAP_L2_256, 0),
+      cu.cuTensorMapEncodeTiled(m, t->dtype == DT_F16 ? CU_MAP_F16 : CU_MAP_BF16, 4,
+                                (void *)(uintptr_t)device_at(d, t->offset), dims, strides, box,
+                                steps, 0, CU_MAP_SWIZZLE_128, CU_MAP_L2_256, 0),
       f, "%s (%s): describing a tensor to the copy engine", c->name, c->where);
 }
 
 /* The tensors of an attention command by name; see program.h for their order. */
 typedef struct {
-  const Tensor *q, *k, *v, *o, *lse, *grad, *mask, *dq, *dk, *dv;
+  const Tensor *q, *k, *v, *o, *lse, *grad, *mask, *bias, *seed, *step, *sample0, *dq, *dk, *dv,
+      *dbias;
 } AttTensors;
 
 static AttTensors attention_tensors(const Cmd *c) {
@@ -58,10 +60,14 @@ static AttTensors attention_tensors(const Cmd *c) {
   AttTensors r = {.q = &t[0], .k = &t[1], .v = &t[2]};
   if (bwd) r.o = &t[3], r.lse = &t[4], r.grad = &t[5];
   if (c->attention.has_mask) r.mask = &t[at++];
-  if (bwd)
+  if (c->attention.has_bias) r.bias = &t[at++];
+  if (c->attention.has_drop) r.seed = &t[at++], r.step = &t[at++], r.sample0 = &t[at++];
+  if (bwd) {
     r.dq = &t[at], r.dk = &t[at + 1], r.dv = &t[at + 2];
-  else
+    if (c->attention.has_bias) r.dbias = &t[at + 3];
+  } else {
     r.o = &t[at], r.lse = &t[at + 1];
+  }
   return r;
 }
 
@@ -70,8 +76,16 @@ static int64_t work_row(int64_t tq) {
   return round_up(tq, 128) + 128;
 }
 
-static void mma_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch *s,
-                     const AttTensors *t) {
+/* What a bias and dropout add at the end. */
+static void extra_args(CudaLaunch *l, const Device *d, const Cmd *c, const AttTensors *t) {
+  if (t->bias) add_ptr(l, d, t->bias), add_int(l, t->bias->stride[1]);
+  if (!t->seed) return;
+  add_ptr(l, d, t->seed), add_ptr(l, d, t->step), add_ptr(l, d, t->sample0);
+  add_word(l, c->attention.key), add_float(l, 1 - c->attention.drop);
+}
+
+static void plain_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch *s,
+                       const AttTensors *t) {
   const double scale = c->attention.scale, sl2 = scale * M_LOG2E;
   int64_t tq = t->q->dim[1], tk = t->k->dim[1], heads = t->q->dim[2], kv = t->k->dim[2];
   int64_t ldq = t->q->stride[1], ldk = t->k->stride[1], ldv = t->v->stride[1];
@@ -90,7 +104,7 @@ static void mma_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch 
     if (s->role == ROLE_DKDV)
       add_ptr(l, d, t->dk), add_ptr(l, d, t->dv);
     else
-      add_ptr(l, d, t->dq);
+      add_ptr(l, d, s->role == ROLE_DQ ? t->dq : t->dbias);
   }
   add_ptr(l, d, t->mask);
   add_int(l, tq), add_int(l, tk);
@@ -103,10 +117,12 @@ static void mma_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launch 
     if (s->role == ROLE_DKDV)
       add_int(l, t->dk->stride[1]), add_int(l, t->dv->stride[1]);
     else
-      add_int(l, t->dq->stride[1]);
+      add_int(l, (s->role == ROLE_DQ ? t->dq : t->dbias)->stride[1]);
     add_float(l, scale);
   }
   add_float(l, sl2);
+  if (s->role == ROLE_DBIAS) add_int(l, t->q->dim[0]);
+  extra_args(l, d, c, t);
 }
 
 static bool wgmma_args(CudaLaunch *l, Device *d, const Cmd *c, const Launch *s, const AttTensors *t,
@@ -155,7 +171,7 @@ bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *launches, Fail *f)
     if (attention && c->attention.wgmma) {
       if (!wgmma_args(l, d, c, s, &t, f)) return false;
     } else if (attention) {
-      mma_args(l, d, c, s, &t);
+      plain_args(l, d, c, s, &t);
     } else {
       for (int k = 0; k < c->ntensors; k++) add_ptr(l, d, &c->tensors[k]);
       if (c->workspace_bytes) add_word(l, device_at(d, c->workspace_offset));

@@ -1,12 +1,64 @@
 // attention_simt.cu - attention without matrix instructions: fp32 throughout, any element type in memory. For fp32 and
-// TF32 runs, where the products must not be rounded to bf16.
+// TF32 runs, where the products must not be rounded to 16 bits, and for what the other families lack.
 //
-// Macros   KERNEL 0 attention_fwd, 1 attention_bwd_prep, 2 attention_bwd_dkdv, 3 attention_bwd_dq; DH head size; CAUSAL; MASK;
-//          ELEM memory type with LOAD(x), STORE(x).
+// Macros   KERNEL 0 attention_fwd, 1 attention_bwd_prep, 2 attention_bwd_dkdv, 3 attention_bwd_dq, 4 attention_bwd_dbias; DH
+//          head size; CAUSAL; MASK; ELEM memory type with LOAD(x), STORE(x). BIAS: scores get Bi[head][query][key], rows ldb
+//          apart, of type BELEM with BLOAD(x), BSTORE(x). DROP: probabilities are multiplied with 0 or 1/keep, by the draws
+//          of philox.h, whose text comes first.
 // Tiles    32 queries x 32 keys, 128 threads: thread (tx, ty) has 4 rows (4 ty + i) and 2 columns (tx + 16 j) of a score tile, and
 //          of an output 4 rows and every 16th column. Rows in shared memory are DH + 4 floats apart.
 // W        f32 [B*H][2][TP] as in attention_bwd_mma.cu: [0] log-sum-exp (natural here), [1] delta = rowsum(dO * O).
 enum { TILE = 32, PITCH = DH + 4, COLS = (DH + 15) / 16 };
+__device__ __forceinline__ float from_bf16(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
+__device__ __forceinline__ unsigned short to_bf16(float x) {
+  unsigned short h;
+  asm("cvt.rn.bf16.f32 %0,%1;" : "=h"(h) : "f"(x));
+  return h;
+}
+__device__ __forceinline__ float from_f16(unsigned short x) {
+  float f;
+  asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(x));
+  return f;
+}
+__device__ __forceinline__ unsigned short to_f16(float x) {
+  unsigned short h;
+  asm("cvt.rn.f16.f32 %0,%1;" : "=h"(h) : "f"(x));
+  return h;
+}
+#if BIAS
+#define BIAS_ARGS , const BELEM *Bi, int ldb
+#define BIASED(s, h, q, k) ((s) + BLOAD(Bi[((long long)(h)*TQ + (q)) * ldb + (k)]))
+#else
+#define BIAS_ARGS
+#define BIASED(s, h, q, k) (s)
+#endif
+#if DROP
+#define DROP_ARGS , const unsigned *seed, const unsigned *step, const unsigned *sample0, unsigned long long key, float keep
+#define DRAW(h, q0, k0, b) draw_tile(sd, ((unsigned long long)(h)*TQ + (q0)) * TK + (k0), TK, seed, *step, *sample0 + (b), key, keep)
+#define DROPPED(x, q, k) ((x) * sd[(q) * (TILE + 1) + (k)])
+
+// What dropout multiplies 32 x 32 probabilities with, into d[query][key]; element: number of the first, rows TK apart.
+__device__ __forceinline__ void draw_tile(float *d, unsigned long long element, int TK, const unsigned *seed, unsigned step,
+                                          unsigned sample, unsigned long long key, float keep) {
+  enum { BLOCKS = TILE / 4 + 1 }; // a row need not start at a multiple of 4
+  const float kept = 1.0f / keep;
+  for (int i = threadIdx.x; i < TILE * BLOCKS; i += 128) {
+    const int r = i / BLOCKS;
+    const unsigned long long first = element + (unsigned long long)r * TK, block = first / 4 + i % BLOCKS;
+    unsigned word[4];
+    philox_block(seed[0], seed[1], key, step, sample, block, word);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int c = (int)(block * 4 + j - first);
+      if (c >= 0 && c < TILE) d[r * (TILE + 1) + c] = philox_uniform(word[j]) < keep ? kept : 0.0f;
+    }
+  }
+}
+#else
+#define DROP_ARGS
+#define DRAW(h, q0, k0, b)
+#define DROPPED(x, q, k) (x)
+#endif
 
 // Rows first .. first+31 of one head into a tile of shared memory; zeros past `rows`.
 __device__ __forceinline__ void load_tile(float *to, const ELEM *from, int first, int rows, int stride) {
@@ -71,9 +123,10 @@ __device__ __forceinline__ float row_sum(float x) {
 #if KERNEL == 0
 extern "C" __global__ void __launch_bounds__(128, 2)
     attention_fwd(const ELEM *Q, const ELEM *K, const ELEM *V, ELEM *O, float *L, const unsigned char *M, int TQ, int TK,
-                  int H, int HK, int ldq, int ldk, int ldv, int ldo, float sl2) {
+                  int H, int HK, int ldq, int ldk, int ldv, int ldo, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ float shared[];
   float *sq = shared, *sk = sq + TILE * PITCH, *sv = sk + TILE * PITCH, *sp = sv + TILE * PITCH;
+  float *sd = sp + TILE * (TILE + 1);  // DROP: the draws of a tile
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, q0 = (gridDim.x - 1 - blockIdx.x) * TILE, h = blockIdx.y,
             b = blockIdx.z, hk = h / (H / HK);
   const float scale = sl2 * 0.6931471805599453f;
@@ -86,6 +139,7 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     __syncthreads();
     load_tile(sk, K + (long long)b * TK * ldk + hk * DH, k0, TK, ldk);
     load_tile(sv, V + (long long)b * TK * ldv + hk * DH, k0, TK, ldv);
+    DRAW(h, q0, k0, b);
     __syncthreads();
     float s[4][2];
     product(s, sq, sk, tx, ty);
@@ -94,15 +148,16 @@ extern "C" __global__ void __launch_bounds__(128, 2)
       bool see[2];
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        see[j] = visible(q0 + 4 * ty + i, k0 + tx + 16 * j, TK, M + (long long)b * TK);
-        s[i][j] = see[j] ? s[i][j] * scale : -1e30f;
+        const int q = q0 + 4 * ty + i, k = k0 + tx + 16 * j;
+        see[j] = q < TQ && visible(q, k, TK, M + (long long)b * TK);
+        s[i][j] = see[j] ? BIASED(s[i][j] * scale, h, q, k) : -1e30f;
       }
       const float top = fmaxf(m[i], row_max(fmaxf(s[i][0], s[i][1]))), f = expf(m[i] - top);
       float sum = 0;
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         const float e = see[j] ? expf(s[i][j] - top) : 0.0f;
-        sp[(4 * ty + i) * (TILE + 1) + tx + 16 * j] = e;
+        sp[(4 * ty + i) * (TILE + 1) + tx + 16 * j] = DROPPED(e, 4 * ty + i, tx + 16 * j);
         sum += e;
       }
       l[i] = l[i] * f + row_sum(sum);
@@ -143,9 +198,10 @@ extern "C" __global__ void __launch_bounds__(128, 2)
 extern "C" __global__ void __launch_bounds__(128, 2)
     attention_bwd_dkdv(const ELEM *Q, const ELEM *K, const ELEM *V, const ELEM *dO, const float *W, ELEM *dK, ELEM *dV,
                        const unsigned char *M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo,
-                       int lddk, int lddv, float scale, float sl2) {
+                       int lddk, int lddv, float scale, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ float shared[];
   float *sk = shared, *sv = sk + TILE * PITCH, *sq = sv + TILE * PITCH, *sg = sq + TILE * PITCH, *sp = sg + TILE * PITCH;
+  float *sd = sp + TILE * (TILE + 1);  // DROP: the draws of a tile
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, k0 = blockIdx.x * TILE, hk = blockIdx.y, b = blockIdx.z, G = H / HK;
   float dk[4][COLS] = {}, dv[4][COLS] = {};
   load_tile(sk, K + (long long)b * TK * ldk + hk * DH, k0, TK, ldk);
@@ -156,6 +212,7 @@ extern "C" __global__ void __launch_bounds__(128, 2)
       __syncthreads();
       load_tile(sq, Q + (long long)b * TQ * ldq + h * DH, q0, TQ, ldq);
       load_tile(sg, dO + (long long)b * TQ * lddo + h * DH, q0, TQ, lddo);
+      DRAW(h, q0, k0, b);
       __syncthreads();
       float s[4][2], d[4][2];
       product(s, sk, sq, tx, ty);
@@ -166,10 +223,11 @@ extern "C" __global__ void __launch_bounds__(128, 2)
         const float lse = w[q], delta = w[TP + q];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const bool see = q < TQ && visible(q, k0 + 4 * ty + i, TK, M + (long long)b * TK);
-          s[i][j] = see ? expf(s[i][j] * scale - lse) : 0.0f;
-          d[i][j] = s[i][j] * (d[i][j] - delta);
-          sp[(4 * ty + i) * (TILE + 1) + tx + 16 * j] = s[i][j];
+          const int r = 4 * ty + i, k = k0 + r;
+          const bool see = q < TQ && visible(q, k, TK, M + (long long)b * TK);
+          s[i][j] = see ? expf(BIASED(s[i][j] * scale, h, q, k) - lse) : 0.0f;
+          d[i][j] = s[i][j] * (DROPPED(d[i][j], tx + 16 * j, r) - delta);
+          sp[r * (TILE + 1) + tx + 16 * j] = DROPPED(s[i][j], tx + 16 * j, r);
         }
       }
       __syncthreads();
@@ -188,13 +246,43 @@ extern "C" __global__ void __launch_bounds__(128, 2)
 }
 #endif
 
+#if KERNEL == 3 || KERNEL == 4
+// s[i][j] = dScore of query q0 + 4 ty + i and key k0 + tx + 16 j, 0 where the query does not see the key; the tiles of Q, dO, K
+// and V are in shared memory.
+__device__ __forceinline__ void score_gradients(float s[4][2], const float *sq, const float *sg, const float *sk, const float *sv,
+                                                const float *sd, const float *w, const unsigned char *m, int q0, int k0, int h,
+                                                int TQ, int TK, int TP, float scale, int tx, int ty BIAS_ARGS) {
+  float d[4][2];
+  product(s, sq, sk, tx, ty);
+  product(d, sg, sv, tx, ty);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int r = 4 * ty + i, q = q0 + r;
+    const float lse = w[q], delta = w[TP + q];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const int c = tx + 16 * j, k = k0 + c;
+      const bool see = q < TQ && visible(q, k, TK, m);
+      const float p = see ? expf(BIASED(s[i][j] * scale, h, q, k) - lse) : 0.0f;
+      s[i][j] = p * (DROPPED(d[i][j], r, c) - delta);
+    }
+  }
+}
+#if BIAS
+#define BIAS_PASSED , Bi, ldb
+#else
+#define BIAS_PASSED
+#endif
+#endif
+
 #if KERNEL == 3
 extern "C" __global__ void __launch_bounds__(128, 2)
     attention_bwd_dq(const ELEM *Q, const ELEM *K, const ELEM *V, const ELEM *dO, const float *W, ELEM *dQ,
                      const unsigned char *M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo,
-                     int lddq, float scale, float sl2) {
+                     int lddq, float scale, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ float shared[];
   float *sk = shared, *sv = sk + TILE * PITCH, *sq = sv + TILE * PITCH, *sg = sq + TILE * PITCH, *sp = sg + TILE * PITCH;
+  float *sd = sp + TILE * (TILE + 1);  // DROP: the draws of a tile
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, q0 = (gridDim.x - 1 - blockIdx.x) * TILE, h = blockIdx.y,
             b = blockIdx.z, hk = h / (H / HK);
   const float *w = W + ((long long)b * H + h) * 2 * TP;
@@ -206,24 +294,52 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     __syncthreads();
     load_tile(sk, K + (long long)b * TK * ldk + hk * DH, k0, TK, ldk);
     load_tile(sv, V + (long long)b * TK * ldv + hk * DH, k0, TK, ldv);
+    DRAW(h, q0, k0, b);
     __syncthreads();
-    float s[4][2], d[4][2];
-    product(s, sq, sk, tx, ty);
-    product(d, sg, sv, tx, ty);
+    float s[4][2];
+    score_gradients(s, sq, sg, sk, sv, sd, w, M + (long long)b * TK, q0, k0, h, TQ, TK, TP, scale, tx, ty BIAS_PASSED);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int q = q0 + 4 * ty + i;
-      const float lse = w[q], delta = w[TP + q];
+    for (int i = 0; i < 4; i++)
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const bool see = visible(q, k0 + tx + 16 * j, TK, M + (long long)b * TK);
-        const float p = see ? expf(s[i][j] * scale - lse) : 0.0f;
-        sp[(4 * ty + i) * (TILE + 1) + tx + 16 * j] = p * (d[i][j] - delta);
-      }
-    }
+      for (int j = 0; j < 2; j++) sp[(4 * ty + i) * (TILE + 1) + tx + 16 * j] = s[i][j];
     __syncthreads();
     accumulate(dq, sp, sk, tx, ty);
   }
   store_rows(dQ + (long long)b * TQ * lddq + h * DH, dq, q0, TQ, lddq, scale, tx, ty);
+}
+#endif
+
+#if KERNEL == 4
+// Grid (key tiles, query tiles, H): a tile of one head's bias gradient, summed over the batch in order.
+extern "C" __global__ void __launch_bounds__(128, 2)
+    attention_bwd_dbias(const ELEM *Q, const ELEM *K, const ELEM *V, const ELEM *dO, const float *W, BELEM *dB,
+                        const unsigned char *M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo,
+                        int lddb, float scale, float sl2, int B BIAS_ARGS DROP_ARGS) {
+  extern __shared__ float shared[];
+  float *sk = shared, *sv = sk + TILE * PITCH, *sq = sv + TILE * PITCH, *sg = sq + TILE * PITCH, *sp = sg + TILE * PITCH;
+  float *sd = sp + TILE * (TILE + 1);  // DROP: the draws of a tile
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, k0 = blockIdx.x * TILE, q0 = blockIdx.y * TILE, h = blockIdx.z,
+            hk = h / (H / HK);
+  float sum[4][2] = {};
+  for (int b = 0; b < B && !(CAUSAL && k0 > q0 + TILE - 1); b++) {
+    __syncthreads();
+    load_tile(sq, Q + (long long)b * TQ * ldq + h * DH, q0, TQ, ldq);
+    load_tile(sg, dO + (long long)b * TQ * lddo + h * DH, q0, TQ, lddo);
+    load_tile(sk, K + (long long)b * TK * ldk + hk * DH, k0, TK, ldk);
+    load_tile(sv, V + (long long)b * TK * ldv + hk * DH, k0, TK, ldv);
+    DRAW(h, q0, k0, b);
+    __syncthreads();
+    float s[4][2];
+    score_gradients(s, sq, sg, sk, sv, sd, W + ((long long)b * H + h) * 2 * TP, M + (long long)b * TK, q0, k0, h, TQ, TK, TP,
+                    scale, tx, ty BIAS_PASSED);
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum[i][0] += s[i][0], sum[i][1] += s[i][1];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+      if (q0 + 4 * ty + i < TQ && k0 + tx + 16 * j < TK)
+        dB[((long long)h * TQ + q0 + 4 * ty + i) * lddb + k0 + tx + 16 * j] = BSTORE(sum[i][j]);
 }
 #endif

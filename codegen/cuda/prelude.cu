@@ -1,5 +1,5 @@
-// prelude.cu - types and inline-PTX wrappers shared by the attention kernels; includes no header. bf16 tensors are u16*;
-// "u32 shared address" is an address in the shared window.
+// prelude.cu - types and inline-PTX wrappers shared by the attention kernels; includes no header. Tensors of 16-bit floats
+// are u16*, bf16 or with HALF f16; "u32 shared address" is an address in the shared window.
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned long long u64;
@@ -8,7 +8,26 @@ typedef long long i64;
 #define LN2 0.6931471805599453f
 #define DI __device__ __forceinline__
 DI u32 smp(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-// two floats -> one register of two bf16, a in the low half (lower column)
+// two floats -> one register of two 16-bit floats, a in the low half (lower column); lo and hi back
+#if HALF
+#define MMA_IN "f16.f16"
+DI u32 pk(float a, float b) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
+  return r;
+}
+DI float lo(u32 x) {
+  float y;
+  asm("{\n.reg .b16 a,b;\nmov.b32 {a,b},%1;\ncvt.f32.f16 %0,a;\n}" : "=f"(y) : "r"(x));
+  return y;
+}
+DI float hi(u32 x) {
+  float y;
+  asm("{\n.reg .b16 a,b;\nmov.b32 {a,b},%1;\ncvt.f32.f16 %0,b;\n}" : "=f"(y) : "r"(x));
+  return y;
+}
+#else
+#define MMA_IN "bf16.bf16"
 DI u32 pk(float a, float b) {
   u32 r;
   asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
@@ -16,6 +35,7 @@ DI u32 pk(float a, float b) {
 }
 DI float lo(u32 x) { return __uint_as_float(x << 16); }
 DI float hi(u32 x) { return __uint_as_float(x & 0xffff0000u); }
+#endif
 DI float ex2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
@@ -91,12 +111,12 @@ DI void ldm4t(u32 *r, u32 a) {
 // in c[2],c[3].
 DI void mma(float *c, const u32 *a, const u32 *b) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "mma.sync.aligned.m16n8k16.row.col.f32." MMA_IN ".f32 "
       "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// Shared tile [rows][PITCH] bf16 with 16-byte chunks xor-swizzled by row%8 (conflict-free ldmatrix, D =
+// Shared tile [rows][PITCH] of 16-bit floats with 16-byte chunks xor-swizzled by row%8 (conflict-free ldmatrix, D =
 // 64 or 128). Tiles start at a multiple of 1024 bytes, so chunk c+2i of a row is at (offset of
 // chunk c) ^ (i<<5).
 DI u32 off(int row, int ch) { return row * (PITCH * 2) + ((ch ^ (row & 7)) << 4); }

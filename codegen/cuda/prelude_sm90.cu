@@ -1,5 +1,5 @@
 // prelude_sm90.cu - sm_90a: mbarriers, the tensor copy engine (TMA), warpgroup matrix instructions (wgmma).
-// Tiles in shared memory: [rows][64] bf16 = 128-byte rows in the 128-byte
+// Tiles in shared memory: [rows][64] of 16-bit floats = 128-byte rows in the 128-byte
 // swizzle (16-byte chunk c of row r at chunk c^(r%8)), start a multiple of 1024; a head of 128 is
 // two such subtiles, rows*128 bytes apart. The swizzle is what TMA writes and wgmma reads.
 struct __align__(64) TMap {
@@ -102,7 +102,7 @@ DI void pack(u32 *p, const float *s) {
     p[2 * i + 1] = pk(s[4 * i + 2], s[4 * i + 3]);
   }
 }
-// this warpgroup's 64 x D result times f (rows l/4) and g (rows l/4+8) -> bf16 in shared memory in
+// this warpgroup's 64 x D result times f (rows l/4) and g (rows l/4+8) -> 16-bit floats in shared memory in
 // the swizzled layout, subtiles DS apart
 template <int DS>
 DI void stage_out(u32 a, const float *o, float f, float g, int w, int l) {

@@ -23,6 +23,8 @@ for target in a100 rtx3090 rtx4090 h100 b200 rtx5090; do
 done
 compile rtx3090 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
 compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
+compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f16
+compile rtx4090 models/gpt2.mt "${small[@]}" -D H=2 --set precision.compute=f16
 compile h100 models/llama_lora.mt -D L=2
 compile h100 models/char.mt
 compile h100 models/gpt2.mt

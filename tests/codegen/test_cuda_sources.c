@@ -53,7 +53,7 @@ static void assert_clean(const CudaImage *m, const CudaSource *s) {
 /* ---- attention ---- */
 static void add_attention(Batch *b, AttProblem p) {
   assert_null(attention_unsupported(&p));
-  AttKernel kernels[3];
+  AttKernel kernels[ATT_MAX_LAUNCHES];
   for (int back = 0; back < 2; back++) {
     int n = attention_kernels(&p, back, kernels);
     for (int i = 0; i < n; i++) {
@@ -113,6 +113,13 @@ static void attention(void **state) {
     add_attention(&b, problem(sm, main_heads[i % 2], i % 2, true, DT_BF16));
     add_attention(&b, problem(sm, main_heads[i / 2 % 2], true, false, DT_F32));
     add_attention(&b, problem(sm, other_heads[i % 4], i % 2, i % 3 == 0, DT_F32));
+    add_attention(&b, problem(sm, main_heads[i % 2], i % 3 != 0, i % 3 == 2, DT_F16));
+    AttProblem extra = problem(sm, main_heads[i / 2 % 2], i % 2, i % 3 == 1,
+                               (DType[]){DT_F32, DT_BF16, DT_F16}[i % 3]);
+    extra.bias = i % 2 || i % 3;
+    extra.drop = !extra.bias || i % 3;
+    extra.bias_dtype = i % 4 ? extra.dtype : DT_F32;
+    add_attention(&b, extra);
   }
   compile_with_fallback(&b);
   arena_free(b.a);
@@ -200,7 +207,11 @@ static void loops(void **state) {
   static const struct {
     int64_t rows, cols;
     DType t;
-  } sizes[] = {{512, 768, DT_BF16}, {77, 1000, DT_F32}, {64, 50304, DT_BF16}, {33, 4096, DT_F32}};
+  } sizes[] = {{512, 768, DT_BF16},
+               {77, 1000, DT_F32},
+               {64, 50304, DT_BF16},
+               {33, 4096, DT_F32},
+               {64, 768, DT_F16}};
   VEC(LoopSource) todo = {0};
   for (int i = 0; i < COUNT_OF(sizes); i++)
     for (int s = 0; s < cuda_arch_count; s++) {

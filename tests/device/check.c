@@ -5,18 +5,26 @@
  * subset for compute-sanitizer. Exit code 1 when a check failed. */
 #include "device_case.h"
 
+#include "ir/philox.h"
+
 /* ---- attention ---- */
 typedef struct {
   DType t;
   int64_t batch, tq, tk, heads, kv, head;
   bool causal, mask, sliced, mma;
+  double drop;
+  DType bias; /* of the additive bias; DT_BOOL = none */
 } AttShape;
+
+/* What dropout of the checks draws from. */
+enum { SEED0 = 12345, SEED1 = 678, STEP = 7, SAMPLE0 = 3 };
+static const uint64_t drop_key = 0x123456789abcdefull;
 
 typedef struct {
   DeviceCase *c;
   int index;
   AttShape s;
-  Tensor q, k, v, o, lse, mask, grad, dq, dk, dv;
+  Tensor q, k, v, o, lse, mask, bias, seed, step, sample0, grad, dq, dk, dv, dbias;
 } AttCase;
 
 /* Three tensors as slices of one [B, T, 3 * heads * head]. */
@@ -42,10 +50,12 @@ static AttCase *attention_case(Bench *b, AttShape s) {
   x->index = b->n;
   x->s = s;
   DeviceCase *c = x->c = case_new(
-      b, arena_printf(b->a, "%s %s B%lld T%lld/%lld H%lld/%lld D%lld%s%s%s", dtype_name(s.t),
+      b, arena_printf(b->a, "%s %s B%lld T%lld/%lld H%lld/%lld D%lld%s%s%s%s%s", dtype_name(s.t),
                       s.mma ? "mma" : "best", (long long)s.batch, (long long)s.tq, (long long)s.tk,
                       (long long)s.heads, (long long)s.kv, (long long)s.head,
-                      s.causal ? " causal" : "", s.mask ? " mask" : "", s.sliced ? " sliced" : ""));
+                      s.causal ? " causal" : "", s.mask ? " mask" : "", s.sliced ? " sliced" : "",
+                      s.drop > 0 ? " drop" : "",
+                      s.bias == DT_BOOL ? "" : arena_printf(b->a, " bias %s", dtype_name(s.bias))));
   take_qkv(c, &s, &x->q, &x->k, &x->v);
   take_qkv(c, &s, &x->dq, &x->dk, &x->dv);
   Shape so = SHAPE(s.batch, s.tq, s.heads, s.head);
@@ -53,17 +63,32 @@ static AttCase *attention_case(Bench *b, AttShape s) {
   x->grad = case_tensor(c, s.t, so);
   x->lse = case_tensor(c, DT_F32, SHAPE(s.batch, s.heads, s.tq));
   if (s.mask) x->mask = case_tensor(c, DT_BOOL, SHAPE(s.batch, s.tk));
-  Tensor fwd[6] = {x->q, x->k, x->v}, bwd[10] = {x->q, x->k, x->v, x->o, x->lse, x->grad};
+  Tensor fwd[10] = {x->q, x->k, x->v}, bwd[16] = {x->q, x->k, x->v, x->o, x->lse, x->grad};
   int nf = 3, nb = 6;
   if (s.mask) fwd[nf++] = bwd[nb++] = x->mask;
+  if (s.bias != DT_BOOL) {
+    x->bias = fwd[nf++] = bwd[nb++] = case_tensor(c, s.bias, SHAPE(s.heads, s.tq, s.tk));
+    x->dbias = case_tensor(c, s.bias, SHAPE(s.heads, s.tq, s.tk));
+  }
+  if (s.drop > 0) {
+    x->seed = fwd[nf++] = bwd[nb++] = case_tensor(c, DT_U32, SHAPE(2));
+    x->step = fwd[nf++] = bwd[nb++] = case_tensor(c, DT_I32, SHAPE(1));
+    x->sample0 = fwd[nf++] = bwd[nb++] = case_tensor(c, DT_I32, SHAPE(1));
+  }
   fwd[nf++] = x->o, fwd[nf++] = x->lse;
   bwd[nb++] = x->dq, bwd[nb++] = x->dk, bwd[nb++] = x->dv;
+  if (s.bias != DT_BOOL) bwd[nb++] = x->dbias;
   cuda_build_no_wgmma(b->build, s.mma);
   for (int back = 0; back < 2; back++) {
     Cmd *m =
         case_cmd(b, c, back ? CMD_ATTENTION_BWD : CMD_ATTENTION, back ? nb : nf, back ? bwd : fwd);
-    m->attention =
-        (Attention){.causal = s.causal, .has_mask = s.mask, .scale = 1 / sqrt((double)s.head)};
+    m->attention = (Attention){.causal = s.causal,
+                               .has_mask = s.mask,
+                               .has_bias = s.bias != DT_BOOL,
+                               .has_drop = s.drop > 0,
+                               .drop = s.drop,
+                               .key = drop_key,
+                               .scale = 1 / sqrt((double)s.head)};
     const char *why = NULL;
     cmd_workspace(c, m, cuda_attention_bytes(m));
     if (!cuda_build_attention(b->build, m, &why)) bug("%s: %s", c->name, why);
@@ -72,50 +97,57 @@ static AttCase *attention_case(Bench *b, AttShape s) {
 }
 
 typedef struct {
-  double *q, *k, *v, *g, *o, *lse, *dq, *dk, *dv, *mask;
+  double *q, *k, *v, *g, *o, *lse, *dq, *dk, *dv, *mask, *bias, *dbias;
 } AttValues;
 
 static bool sees(const AttShape *s, const AttValues *x, int64_t b, int64_t i, int64_t j) {
   return (!s->causal || j <= i) && (!s->mask || x->mask[b * s->tk + j] != 0);
 }
 
-/* Key and value heads of one batch entry: each is summed by one thread. */
-static void reference_head(const AttShape *s, AttValues *x, int64_t b, int64_t kv, double *p,
-                           double *dp) {
-  int64_t d = s->head, rep = s->heads / s->kv;
-  double scale = 1 / sqrt((double)d);
-  for (int64_t h = kv * rep; h < kv * rep + rep; h++)
-    for (int64_t i = 0; i < s->tq; i++) {
-      int64_t qi = ((b * s->tq + i) * s->heads + h) * d;
-      double top = -INFINITY, sum = 0, delta = 0;
-      for (int64_t j = 0; j < s->tk; j++) {
-        if (!sees(s, x, b, i, j)) continue;
-        int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
-        double dot = 0, grad = 0;
-        for (int64_t e = 0; e < d; e++)
-          dot += x->q[qi + e] * x->k[kj + e], grad += x->g[qi + e] * x->v[kj + e];
-        p[j] = dot * scale, dp[j] = grad;
-        top = fmax(top, p[j]);
-      }
-      for (int64_t j = 0; j < s->tk; j++)
-        if (sees(s, x, b, i, j)) sum += p[j] = exp(p[j] - top);
-      x->lse[(b * s->heads + h) * s->tq + i] = sum > 0 ? top + log(sum) : 0;
-      for (int64_t j = 0; j < s->tk; j++) {
-        if (!sees(s, x, b, i, j)) continue;
-        int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
-        p[j] /= sum;
-        delta += p[j] * dp[j];
-        for (int64_t e = 0; e < d; e++)
-          x->o[qi + e] += p[j] * x->v[kj + e], x->dv[kj + e] += p[j] * x->g[qi + e];
-      }
-      for (int64_t j = 0; j < s->tk; j++) {
-        if (!sees(s, x, b, i, j)) continue;
-        int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
-        double ds = p[j] * (dp[j] - delta) * scale;
-        for (int64_t e = 0; e < d; e++)
-          x->dq[qi + e] += ds * x->k[kj + e], x->dk[kj + e] += ds * x->q[qi + e];
-      }
-    }
+/* What dropout multiplies a probability with. */
+static double draw_of(const AttShape *s, int64_t b, int64_t element) {
+  if (s->drop <= 0) return 1;
+  float keep = (float)(1 - s->drop);
+  unsigned bits =
+      philox_bits(SEED0, SEED1, drop_key, STEP, (unsigned)(SAMPLE0 + b), (uint64_t)element);
+  return philox_uniform(bits) < keep ? 1 / keep : 0;
+}
+
+/* One query: its row of the results, its part of the sums. p, dp: a row of keys each. */
+static void reference_query(const AttShape *s, AttValues *x, int64_t b, int64_t h, int64_t i,
+                            double *p, double *dp) {
+  int64_t d = s->head, kv = h / (s->heads / s->kv), qi = ((b * s->tq + i) * s->heads + h) * d;
+  int64_t row = (h * s->tq + i) * s->tk;
+  double scale = 1 / sqrt((double)d), top = -INFINITY, sum = 0, delta = 0;
+  for (int64_t j = 0; j < s->tk; j++) {
+    if (!sees(s, x, b, i, j)) continue;
+    int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
+    double dot = 0, grad = 0;
+    for (int64_t e = 0; e < d; e++)
+      dot += x->q[qi + e] * x->k[kj + e], grad += x->g[qi + e] * x->v[kj + e];
+    p[j] = dot * scale + (x->bias ? x->bias[row + j] : 0), dp[j] = grad;
+    top = fmax(top, p[j]);
+  }
+  for (int64_t j = 0; j < s->tk; j++)
+    if (sees(s, x, b, i, j)) sum += p[j] = exp(p[j] - top);
+  x->lse[(b * s->heads + h) * s->tq + i] = sum > 0 ? top + log(sum) : 0;
+  for (int64_t j = 0; j < s->tk; j++) {
+    if (!sees(s, x, b, i, j)) continue;
+    int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
+    double drawn = draw_of(s, b, row + j);
+    p[j] /= sum, dp[j] *= drawn;
+    delta += p[j] * dp[j];
+    for (int64_t e = 0; e < d; e++)
+      x->o[qi + e] += p[j] * drawn * x->v[kj + e], x->dv[kj + e] += p[j] * drawn * x->g[qi + e];
+  }
+  for (int64_t j = 0; j < s->tk; j++) {
+    if (!sees(s, x, b, i, j)) continue;
+    int64_t kj = ((b * s->tk + j) * s->kv + kv) * d;
+    double ds = p[j] * (dp[j] - delta);
+    if (x->bias) x->dbias[row + j] += ds;
+    for (int64_t e = 0; e < d; e++)
+      x->dq[qi + e] += ds * scale * x->k[kj + e], x->dk[kj + e] += ds * scale * x->q[qi + e];
+  }
 }
 
 static AttValues attention_reference(Arena *a, const AttShape *s) {
@@ -130,10 +162,18 @@ static AttValues attention_reference(Arena *a, const AttShape *s) {
   x.mask = draw_values(a, DT_BOOL, s->batch * s->tk, 0, 2);
   for (int64_t j = 0; s->batch > 1 && j < s->tk; j++)
     x.mask[s->tk + j] = 0; /* no key is open to sample 1 */
-  double *rows = arena_array(a, double, s->batch * s->kv * 2 * s->tk);
+  if (s->bias != DT_BOOL) {
+    x.bias = draw_values(a, s->bias, s->heads * s->tq * s->tk, -2, 2);
+    x.dbias = arena_array(a, double, s->heads * s->tq * s->tk);
+  }
+  double *rows = arena_array(a, double, s->kv * 2 * s->tk);
+  int64_t rep = s->heads / s->kv;
 #pragma omp parallel for
-  for (int64_t i = 0; i < s->batch * s->kv; i++)
-    reference_head(s, &x, i / s->kv, i % s->kv, rows + i * 2 * s->tk, rows + (i * 2 + 1) * s->tk);
+  for (int64_t kv = 0; kv < s->kv; kv++) /* what a key head sums is summed by one thread */
+    for (int64_t b = 0; b < s->batch; b++)
+      for (int64_t i = 0; i < rep * s->tq; i++)
+        reference_query(s, &x, b, kv * rep + i / s->tq, i % s->tq, rows + kv * 2 * s->tk,
+                        rows + (kv * 2 + 1) * s->tk);
   return x;
 }
 
@@ -145,12 +185,10 @@ static void check_attention(Bench *b, AttCase *x) {
     const char *name;
     const Tensor *t;
     const double *want;
-  } out[] = {{"o", &x->o, want.o},
-             {"lse", &x->lse, want.lse},
-             {"dq", &x->dq, want.dq},
-             {"dk", &x->dk, want.dk},
-             {"dv", &x->dv, want.dv}};
-  double *first[COUNT_OF(out)], error[COUNT_OF(out)];
+  } out[] = {{"o", &x->o, want.o},    {"lse", &x->lse, want.lse}, {"dq", &x->dq, want.dq},
+             {"dk", &x->dk, want.dk}, {"dv", &x->dv, want.dv},    {"dbias", &x->dbias, want.dbias}};
+  int nout = COUNT_OF(out) - !want.dbias;
+  double *first[COUNT_OF(out)], error[COUNT_OF(out)] = {0};
   for (int run = 0; run < 2; run++) {
     poison(b, x->c);
     put_tensor(b, &x->q, want.q);
@@ -158,13 +196,19 @@ static void check_attention(Bench *b, AttCase *x) {
     put_tensor(b, &x->v, want.v);
     put_tensor(b, &x->grad, want.g);
     if (s->mask) put_tensor(b, &x->mask, want.mask);
+    if (want.bias) put_tensor(b, &x->bias, want.bias);
+    if (s->drop > 0) {
+      put_tensor(b, &x->seed, (double[]){SEED0, SEED1});
+      put_tensor(b, &x->step, (double[]){STEP});
+      put_tensor(b, &x->sample0, (double[]){SAMPLE0});
+    }
     run_case(b, x->index);
-    for (int i = 0; i < COUNT_OF(out); i++) {
+    for (int i = 0; i < nout; i++) {
       double *got = get_tensor(b, a, out[i].t);
       int64_t n = tensor_count(out[i].t);
       if (!run) {
         first[i] = got;
-        double limit = s->t == DT_F32 ? 1e-5 : i == 1 ? 1e-5 : i == 0 ? 4e-3 : 1e-2;
+        double limit = s->t == DT_F32 || i == 1 ? 1e-5 : i == 0 ? 4e-3 : 1e-2;
         judge(b, x->c->name, out[i].name, error[i] = distance(n, got, out[i].want), limit);
       } else if (memcmp(got, first[i], sizeof *got * (size_t)n)) {
         judge(b, x->c->name, arena_printf(a, "%s of a second run", out[i].name),
@@ -172,8 +216,8 @@ static void check_attention(Bench *b, AttCase *x) {
       }
     }
   }
-  printf("attention  %-46s o %.1e lse %.1e dq %.1e dk %.1e dv %.1e\n", x->c->name, error[0],
-         error[1], error[2], error[3], error[4]);
+  printf("attention  %-46s o %.1e lse %.1e dq %.1e dk %.1e dv %.1e dbias %.1e\n", x->c->name,
+         error[0], error[1], error[2], error[3], error[4], error[5]);
   arena_free(a);
 }
 
@@ -243,7 +287,7 @@ static void check_gemm(Bench *b, GemmCase *x) {
     }
   run_case(b, x->index);
   double error = distance(m->batch * m->m * m->n, get_tensor(b, a, &x->out), want);
-  double limit = x->out.dtype == DT_BF16 ? 1e-2 : m->tf32 ? 2e-3 : 1e-5;
+  double limit = x->out.dtype != DT_F32 ? 1e-2 : m->tf32 ? 2e-3 : 1e-5;
   judge(b, x->c->name, "the product", error, limit);
   printf("gemm       %-46s %.1e\n", x->c->name, error);
   arena_free(a);
@@ -298,27 +342,40 @@ static void check_scatter(Bench *b, ScatterCase *x) {
 
 /* ---- the checks ---- */
 static const AttShape att_shapes[] = {
-    {DT_BF16, 1, 5, 5, 1, 1, 64, true, false, false, false},
-    {DT_BF16, 2, 77, 77, 4, 4, 64, true, false, true, false},
-    {DT_BF16, 1, 1000, 1000, 4, 2, 128, true, false, false, false},
-    {DT_BF16, 2, 384, 384, 2, 1, 96, false, false, false, false},
-    {DT_BF16, 2, 129, 129, 4, 4, 80, true, false, false, false},
-    {DT_BF16, 1, 1000, 1000, 2, 2, 64, false, false, true, false},
-    {DT_BF16, 1, 1100, 1100, 2, 2, 64, true, false, true, false},
-    {DT_BF16, 1, 1000, 1000, 4, 2, 128, true, false, false, true},
-    {DT_BF16, 2, 384, 384, 2, 1, 96, false, false, false, true},
-    {DT_BF16, 2, 129, 129, 4, 4, 80, true, false, false, true},
-    {DT_BF16, 1, 1000, 1000, 2, 2, 64, false, false, true, true},
-    {DT_BF16, 2, 777, 777, 2, 2, 64, true, false, true, true},
-    {DT_BF16, 2, 200, 200, 2, 2, 16, true, false, false, false},
-    {DT_BF16, 2, 200, 200, 2, 2, 32, false, false, false, false},
-    {DT_BF16, 2, 300, 300, 4, 2, 64, false, true, false, false},
-    {DT_BF16, 2, 300, 300, 2, 2, 128, true, true, false, false},
-    {DT_BF16, 2, 100, 300, 2, 2, 64, false, false, false, false},
-    {DT_F32, 2, 77, 77, 4, 2, 64, true, false, true, false},
-    {DT_F32, 2, 200, 200, 2, 2, 80, false, true, false, false},
-    {DT_F32, 1, 300, 300, 2, 2, 128, true, false, false, false},
-    {DT_F32, 1, 100, 130, 2, 1, 20, false, false, false, false},
+    {DT_BF16, 1, 5, 5, 1, 1, 64, true, false, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 77, 77, 4, 4, 64, true, false, true, false, 0, DT_BOOL},
+    {DT_BF16, 1, 1000, 1000, 4, 2, 128, true, false, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 384, 384, 2, 1, 96, false, false, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 129, 129, 4, 4, 80, true, false, false, false, 0, DT_BOOL},
+    {DT_BF16, 1, 1000, 1000, 2, 2, 64, false, false, true, false, 0, DT_BOOL},
+    {DT_BF16, 1, 1100, 1100, 2, 2, 64, true, false, true, false, 0, DT_BOOL},
+    {DT_BF16, 1, 1000, 1000, 4, 2, 128, true, false, false, true, 0, DT_BOOL},
+    {DT_BF16, 2, 384, 384, 2, 1, 96, false, false, false, true, 0, DT_BOOL},
+    {DT_BF16, 2, 129, 129, 4, 4, 80, true, false, false, true, 0, DT_BOOL},
+    {DT_BF16, 1, 1000, 1000, 2, 2, 64, false, false, true, true, 0, DT_BOOL},
+    {DT_BF16, 2, 777, 777, 2, 2, 64, true, false, true, true, 0, DT_BOOL},
+    {DT_BF16, 2, 200, 200, 2, 2, 16, true, false, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 200, 200, 2, 2, 32, false, false, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 300, 300, 4, 2, 64, false, true, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 300, 300, 2, 2, 128, true, true, false, false, 0, DT_BOOL},
+    {DT_BF16, 2, 100, 300, 2, 2, 64, false, false, false, false, 0, DT_BOOL},
+    {DT_F32, 2, 77, 77, 4, 2, 64, true, false, true, false, 0, DT_BOOL},
+    {DT_F32, 2, 200, 200, 2, 2, 80, false, true, false, false, 0, DT_BOOL},
+    {DT_F32, 1, 300, 300, 2, 2, 128, true, false, false, false, 0, DT_BOOL},
+    {DT_F32, 1, 100, 130, 2, 1, 20, false, false, false, false, 0, DT_BOOL},
+    {DT_F16, 2, 777, 777, 4, 2, 64, true, false, true, false, 0, DT_BOOL},
+    {DT_F16, 1, 1000, 1000, 2, 2, 128, true, false, false, false, 0, DT_BOOL},
+    {DT_F16, 1, 500, 500, 2, 2, 64, false, false, false, false, 0, DT_BOOL},
+    {DT_F16, 2, 384, 384, 2, 1, 96, false, false, false, true, 0, DT_BOOL},
+    {DT_F16, 2, 300, 300, 2, 2, 64, true, true, true, true, 0, DT_BOOL},
+    {DT_F32, 2, 77, 77, 4, 2, 64, true, false, true, false, 0.1, DT_BOOL},
+    {DT_F32, 2, 70, 99, 4, 2, 32, false, true, false, false, 0.25, DT_F32},
+    {DT_F32, 3, 130, 130, 2, 2, 64, true, false, false, false, 0, DT_F32},
+    {DT_BF16, 2, 300, 300, 4, 4, 64, true, false, true, false, 0.1, DT_BOOL},
+    {DT_BF16, 3, 100, 132, 4, 4, 64, false, true, false, false, 0.1, DT_BF16},
+    {DT_BF16, 2, 200, 200, 2, 2, 128, true, false, false, false, 0, DT_F32},
+    {DT_F16, 2, 201, 201, 2, 2, 64, false, false, false, false, 0.2, DT_F16},
+    {DT_BF16, 2, 90, 90, 2, 2, 20, true, false, false, false, 0, DT_BOOL},
 };
 
 typedef struct {
@@ -335,11 +392,8 @@ static void add_checks(Bench *b, Checks *k, bool small) {
   static const struct {
     int64_t rows, cols;
     DType t;
-  } sizes[] = {{77, 768, DT_BF16},
-               {40, 1000, DT_F32},
-               {33, 64, DT_F32},
-               {24, 5056, DT_BF16},
-               {700, 320, DT_F32}};
+  } sizes[] = {{77, 768, DT_BF16},  {40, 1000, DT_F32}, {33, 64, DT_F32},
+               {24, 5056, DT_BF16}, {700, 320, DT_F32}, {77, 768, DT_F16}};
   for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++)
     for (int i = 0; i < (small ? 2 : COUNT_OF(sizes)); i++)
       k->loop[k->nloop++] = loop_case(b, r, sizes[i].rows, sizes[i].cols, sizes[i].t);
@@ -367,6 +421,16 @@ static void add_checks(Bench *b, Checks *k, bool small) {
     }
     k->gemm[k->ngemm++] = gemm_case(
         b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
+    for (int i = 0; i < 4; i++)
+      k->gemm[k->ngemm++] = gemm_case(b,
+                                      (Gemm){.batch = 1,
+                                             .m = 104,
+                                             .n = 1001,
+                                             .k = 520,
+                                             .trans_b = i & 1,
+                                             .trans_a = i & 2,
+                                             .accumulate = i > 1},
+                                      DT_F16, i > 1 ? DT_F32 : DT_F16);
     k->gemm[k->ngemm++] = gemm_case(
         b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16, DT_F32);
   }
@@ -418,8 +482,9 @@ static void time_attention(void) {
     for (int64_t head = 64; head <= 128; head += 64)
       for (int i = 0; i < COUNT_OF(lengths) + 1; i++) {
         int64_t t = i < COUNT_OF(lengths) ? lengths[i] : 2048;
-        x[n++] = attention_case(&b, (AttShape){DT_BF16, 16384 / t, t, t, 2048 / head, 2048 / head,
-                                               head, i < COUNT_OF(lengths), false, false, mma});
+        x[n++] =
+            attention_case(&b, (AttShape){DT_BF16, 16384 / t, t, t, 2048 / head, 2048 / head, head,
+                                          i < COUNT_OF(lengths), false, false, mma, 0, DT_BOOL});
       }
   bench_open(&b);
   fill_random(&b, b.program.arena_bytes);
