@@ -126,15 +126,7 @@ bool checkpoint_restore(const Checkpoint *c, Replay *r, Fail *f) {
     const ProgramVar *v = &p->vars[i];
     const StEntry *e = checkpoint_find(c, v->path);
     if (!variable_persists(v) || !e) continue;
-    if ((DType)e->dtype == v->at.dtype) {
-      ok = replay_write(r, &v->at, e->data, f);
-      continue;
-    }
-    void *packed = variable_buffer(v, f);
-    if (!packed) return false;
-    convert_elements(v->at.dtype, packed, (DType)e->dtype, e->data, tensor_count(&v->at));
-    ok = replay_write(r, &v->at, packed, f);
-    free(packed);
+    ok = variable_store(r, i, (DType)e->dtype, e->data, f);
   }
   return ok;
 }

@@ -22,6 +22,8 @@ int64_t variable_bytes(const ProgramVar *v); /* of its logical elements */
 /* Gives variable `var`, and its master when it has one, the values of `e` (row-major, any float
  * dtype). */
 bool variable_load(Replay *r, int var, DType dtype, const void *data, Fail *f);
+/* The same for the variable alone. */
+bool variable_store(Replay *r, int var, DType dtype, const void *data, Fail *f);
 
 /* The variable that holds the most precise value of parameter `var`: its master or itself. */
 int variable_master(const Program *p, int var);
