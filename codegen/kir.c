@@ -3,7 +3,11 @@
 
 #include <string.h>
 
+#include "embed.h"
+#include "prelude_c.h"
 #include "target.h"
+
+EMBED_TEXT(prelude_formats, "ir/formats.h");
 
 KIndex kindex_zero(void) {
   return (KIndex){0};

@@ -93,6 +93,8 @@ static bool exact_op(Op op) {
     case OP_MAX:
     case OP_MIN:
     case OP_SELECT:
+    case OP_HIGH:
+    case OP_STOCHASTIC:
       return true;
     default:
       return false;

@@ -60,6 +60,14 @@ static const char prelude_c[] =
     "  const uint32_t in = (uint32_t)(x > -1.0f && x < 4294967296.0f ? x : 0.0f);\n"
     "  return x >= 4294967296.0f ? UINT32_MAX : in;\n"
     "}\n"
+    "static inline uint32_t mt_to_u16(float x) {\n"
+    "  const uint32_t in = mt_to_u32(x);\n"
+    "  return in > 65535u ? 65535u : in;\n"
+    "}\n"
+    "static inline uint32_t mt_to_u8(float x) {\n"
+    "  const uint32_t in = mt_to_u32(x);\n"
+    "  return in > 255u ? 255u : in;\n"
+    "}\n"
     "static inline int32_t mt_to_i8(float x) {\n"
     "  const int32_t in = mt_to_i32(x);\n"
     "  return in > 127 ? 127 : in < -128 ? -128 : in;\n"
@@ -274,5 +282,8 @@ static const char prelude_c[] =
     "MT_FOLDS(int32_t, i32)\n"
     "MT_FOLDS(uint32_t, u32)\n";
 /* clang-format on */
+
+/* The text of ir/formats.h, which comes after it. */
+extern const char prelude_formats[];
 
 #endif

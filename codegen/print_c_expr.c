@@ -17,6 +17,8 @@ static const struct {
     [DT_U32] = {"uint32_t", "uint32_t", "%s", "%s"},
     [DT_I8] = {"int8_t", "int32_t", "(int32_t)%s", "(int8_t)%s"},
     [DT_BOOL] = {"uint8_t", "int32_t", "(int32_t)(%s != 0)", "(uint8_t)%s"},
+    [DT_U16] = {"uint16_t", "uint32_t", "(uint32_t)%s", "(uint16_t)%s"},
+    [DT_U8] = {"uint8_t", "uint32_t", "(uint32_t)%s", "(uint8_t)%s"},
 };
 const char *c_register_type(DType t) {
   return c_types[t].reg;
@@ -99,6 +101,14 @@ static const struct {
     {OP_NOT, NULL, "$0 == 0"},
     {OP_FINITE, "mt_finite($0)", "1"},
     {OP_HOLD, "$0", "$0"},
+    {OP_HIGH, "format_high($0)", NULL},
+    {OP_LOW, "format_low($0)", NULL},
+    {OP_JOIN, "format_join($0, $1)", NULL},
+    {OP_STOCHASTIC, "format_stochastic($0, $1)", NULL},
+    {OP_QUANT8, "format_quant8($0)", NULL},
+    {OP_QUANT8U, "format_quant8u($0)", NULL},
+    {OP_DEQUANT8, NULL, "format_dequant8($0)"},
+    {OP_DEQUANT8U, NULL, "format_dequant8u($0)"},
     {OP_ADD, "$0 + $1", "$0 + $1"},
     {OP_SUB, "$0 - $1", "$0 - $1"},
     {OP_MUL, "$0 * $1", "$0 * $1"},
@@ -126,12 +136,23 @@ static const char *op_pattern(const Kernel *k, const KInstr *i) {
   bug("`%s` has no C expression", op_name(i->op));
 }
 
+static bool is_unsigned(DType t) {
+  return t == DT_U32 || t == DT_U16 || t == DT_U8;
+}
+/* Integers narrower than their register wrap through their own type: its cast, or NULL. */
+static const char *narrowed(DType t) {
+  return t == DT_I8    ? "(int32_t)(int8_t)"
+         : t == DT_U16 ? "(uint32_t)(uint16_t)"
+         : t == DT_U8  ? "(uint32_t)(uint8_t)"
+                       : NULL;
+}
+
 static void fill_pattern(Str *out, const char *p, const Kernel *k, const KInstr *i) {
   for (; *p; p++) {
     if (*p != '$')
       str_add_n(out, p, 1);
     else if (*++p == 't')
-      str_add(out, k->instrs[i->in[0]].dtype == DT_U32 ? "u32" : "i32");
+      str_add(out, is_unsigned(k->instrs[i->in[0]].dtype) ? "u32" : "i32");
     else
       str_addf(out, "v%d", (int)i->in[*p - '0']);
   }
@@ -145,8 +166,8 @@ static void cast(Str *out, DType to, DType from, KReg v) {
     str_addf(out, "v%d != 0", (int)v);
   } else if (f) {
     str_addf(out, "mt_to_%s(v%d)", dtype_name(to), (int)v);
-  } else if (to == DT_I8) {
-    str_addf(out, "(int32_t)(int8_t)v%d", (int)v);
+  } else if (narrowed(to)) {
+    str_addf(out, "%sv%d", narrowed(to), (int)v);
   } else {
     str_addf(out, "(%s)v%d", c_register_type(to), (int)v);
   }
@@ -154,7 +175,7 @@ static void cast(Str *out, DType to, DType from, KReg v) {
 
 static void constant(Str *out, DType t, double x) {
   if (!dtype_is_float(t)) {
-    str_addf(out, t == DT_U32 ? "%lldu" : "%lld", (long long)x);
+    str_addf(out, is_unsigned(t) ? "%lldu" : "%lld", (long long)x);
   } else if (x != x) {
     str_add(out, "mt_float(0x7fc00000u)");
   } else if (x - x != 0) {
@@ -204,8 +225,8 @@ static void random_bits(Str *out, const KNest *n, const KInstr *i) {
 void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r) {
   const KInstr *i = &k->instrs[r];
   if (i->rounds) str_addf(out, "mt_round_%s(", dtype_name(i->dtype));
-  bool narrow = i->kind == KI_OP && i->dtype == DT_I8 && i->op != OP_CAST;
-  if (narrow) str_add(out, "(int32_t)(int8_t)(");
+  const char *narrow = i->kind == KI_OP && i->op != OP_CAST ? narrowed(i->dtype) : NULL;
+  if (narrow) str_addf(out, "%s(", narrow);
   switch (i->kind) {
     case KI_CONST:
       constant(out, i->dtype, i->value);

@@ -477,6 +477,8 @@ const char *cuda_prelude_text(Arena *a) {
     str_addf(&s, "#define %s mt_c_%s\n", replaced[i], replaced[i] + 3);
   str_add(&s, body);
   for (int i = 0; i < COUNT_OF(replaced); i++) str_addf(&s, "#undef %s\n", replaced[i]);
+  str_add(&s, "#define FORMAT_MUL __fmul_rn\n#define FORMAT_ADD __fadd_rn\n");
+  str_add(&s, prelude_formats);
   str_add(&s, cuda_prelude_loops);
   return s.text;
 }

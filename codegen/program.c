@@ -98,6 +98,7 @@ static const char *c_source(Build *b) {
            p->model, p->preset ? "(" : "", p->preset ? p->preset : "", p->preset ? ")" : "",
            (unsigned)p->plan_id, MTC_VERSION);
   str_add(&s, prelude_c);
+  str_add(&s, prelude_formats);
   for (int i = 0; i < b->functions.n; i++) print_function(&s, &b->functions.at[i]);
   str_add(&s, "\n");
   for (int i = 0; i < b->entries.n; i++) {

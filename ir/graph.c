@@ -44,7 +44,11 @@ bool op_is_slow(Op op) {
     case OP_ERF:
     case OP_SIN:
     case OP_COS:
-    case OP_POW: return true;
+    case OP_POW:
+    case OP_QUANT8:
+    case OP_QUANT8U:
+    case OP_DEQUANT8:
+    case OP_DEQUANT8U: return true;
     default: return false;
   }
 }

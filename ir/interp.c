@@ -2,6 +2,7 @@
  * effects.
  *
  * Written to be plainly right, not fast: it is what compiled programs are tested against. */
+#include "formats.h"
 #include "interp.h"
 #include <math.h>
 #include <string.h>
@@ -40,6 +41,10 @@ double ev_round(DType t, double x) {
       return (int8_t)(uint8_t)(int64_t)x;
     case DT_BOOL:
       return x != 0;
+    case DT_U16:
+      return (uint16_t)(int64_t)x;
+    case DT_U8:
+      return (uint8_t)(int64_t)x;
     case DT_COUNT:
       break;
   }
@@ -195,8 +200,7 @@ static double int_binary(Op op, DType t, double x, double y) {
     default:
       return float_binary(op, x, y);
   }
-  if (t == DT_I32) return (int32_t)(uint32_t)r;
-  return t == DT_U32 ? (double)(uint32_t)r : (double)(int8_t)(uint8_t)r;
+  return ev_round(t, (double)(int64_t)(uint32_t)r);
 }
 
 /* Float to integer cuts towards zero and stops at the ends of the range; integers wrap. */
@@ -206,7 +210,7 @@ static double cast(DType from, DType to, double x) {
   if (dtype_is_float(from)) {
     if (isnan(x)) return 0;
     double lo = to == DT_I32 ? INT32_MIN : to == DT_I8 ? INT8_MIN : 0;
-    double hi = to == DT_I32 ? INT32_MAX : to == DT_I8 ? INT8_MAX : UINT32_MAX;
+    double hi = ldexp(1, 8 * dtype_bytes(to) - (lo < 0)) - 1;
     return trunc(x < lo ? lo : x > hi ? hi : x);
   }
   return ev_round(to, x);
@@ -231,6 +235,26 @@ void ev_elem(Ev *e, const Node *n) {
   } else {
     for (int64_t i = 0; i < count; i++)
       y[i] = floats ? float_binary(n->op, a[i], b[i]) : int_binary(n->op, first->dtype, a[i], b[i]);
+  }
+}
+
+/* The f32 functions of formats.h, whatever the precision of the run. */
+void ev_format(Ev *e, const Node *n) {
+  int64_t count = shape_count(ev_shape(e, n, 0));
+  const double *a = ev_in(e, n, 0), *b = n->nin > 1 ? ev_in(e, n, 1) : a;
+  for (int64_t i = 0; i < count; i++) {
+    double *y = &e->v[n->out][i];
+    float x = (float)a[i];
+    switch (n->op) {
+      case OP_HIGH: *y = format_high(x); break;
+      case OP_LOW: *y = format_low(x); break;
+      case OP_JOIN: *y = format_join(x, (unsigned)b[i]); break;
+      case OP_STOCHASTIC: *y = format_stochastic(x, (unsigned)b[i]); break;
+      case OP_QUANT8: *y = format_quant8(x); break;
+      case OP_QUANT8U: *y = format_quant8u(x); break;
+      case OP_DEQUANT8: *y = format_dequant8((unsigned)a[i]); break;
+      default: *y = format_dequant8u((unsigned)a[i]);
+    }
   }
 }
 

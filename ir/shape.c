@@ -304,6 +304,27 @@ bool sh_cast(Infer *f) {
   return elementwise(f, WANT_ANY, (DType)infer_int(f, "dtype"));
 }
 
+/* ---- formats: operands have the dtypes in[], the result has dtype out ---- */
+static bool format_op(Infer *f, const DType *in, DType out) {
+  Shape s;
+  for (int i = 0; i < f->nin; i++)
+    if (infer_in(f, i)->dtype != in[i])
+      return infer_fail(f, E_TYPE, "operand %d of `%s` is %s, not %s", i, op_name(f->op),
+                        dtype_name(in[i]), dtype_name(infer_in(f, i)->dtype));
+  return one_shape(f, 0, &s) && infer_out(f, out, &s);
+}
+#define FORMAT(name, out, ...)                             \
+  bool sh_##name(Infer *f) {                               \
+    return format_op(f, (const DType[]){__VA_ARGS__}, out); \
+  }
+FORMAT(high, DT_BF16, DT_F32)
+FORMAT(low, DT_U16, DT_F32)
+FORMAT(join, DT_F32, DT_BF16, DT_U16)
+FORMAT(stochastic, DT_BF16, DT_F32, DT_U32)
+FORMAT(quant8, DT_U8, DT_F32)
+FORMAT(dequant8, DT_F32, DT_U8)
+#undef FORMAT
+
 bool sh_select(Infer *f) {
   Shape s;
   if (infer_in(f, 0)->dtype != DT_BOOL)

@@ -11,7 +11,9 @@
   X(DT_I32,   "i32",  4, false)                                                                    \
   X(DT_U32,   "u32",  4, false)                                                                    \
   X(DT_I8,    "i8",   1, false)                                                                    \
-  X(DT_BOOL,  "bool", 1, false)
+  X(DT_BOOL,  "bool", 1, false)                                                                    \
+  X(DT_U16,   "u16",  2, false)                                                                    \
+  X(DT_U8,    "u8",   1, false)
 
 typedef enum {
 #define X(id, text, bytes, is_float) id,

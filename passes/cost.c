@@ -20,6 +20,10 @@ static int64_t element_weight(Op op) {
     case OP_SIN:
     case OP_COS:
     case OP_POW: return 8;
+    case OP_QUANT8:
+    case OP_QUANT8U: return 16;
+    case OP_DEQUANT8:
+    case OP_DEQUANT8U: return 8;
     case OP_RANDOM: return 16;
     case OP_DIV:
     case OP_SQRT:

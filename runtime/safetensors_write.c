@@ -10,7 +10,7 @@
 static const char *dtype_text(int dtype) {
   static const char *const text[DT_COUNT] = {
       [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16",  [DT_I32] = "I32",
-      [DT_U32] = "U32", [DT_I8] = "I8",     [DT_BOOL] = "BOOL"};
+      [DT_U32] = "U32", [DT_I8] = "I8",     [DT_BOOL] = "BOOL", [DT_U16] = "U16", [DT_U8] = "U8"};
   return text[dtype];
 }
 

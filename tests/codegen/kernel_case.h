@@ -160,6 +160,12 @@ static void case_put(DType t, char *at, double x) {
     case DT_I8:
       *(int8_t *)at = (int8_t)x;
       break;
+    case DT_U16:
+      memcpy(at, &(uint16_t){(uint16_t)x}, 2);
+      break;
+    case DT_U8:
+      *(uint8_t *)at = (uint8_t)x;
+      break;
     default:
       *(uint8_t *)at = x != 0;
   }
@@ -182,6 +188,8 @@ static double case_get(DType t, const char *at) {
       return memcpy(&i, at, 4), (uint32_t)i;
     case DT_I8:
       return *(const int8_t *)at;
+    case DT_U16:
+      return memcpy(&h, at, 2), h;
     default:
       return *(const uint8_t *)at;
   }
@@ -314,6 +322,7 @@ static inline void case_compare(Case *c) {
 static void *case_compile(Arena *a, int n, Case **cases) {
   Str source = {.arena = a};
   str_add(&source, prelude_c);
+  str_add(&source, prelude_formats);
   for (int i = 0; i < n; i++) {
     case_fill_inputs(cases[i]);
     case_lower(cases[i]);

@@ -178,7 +178,7 @@ static void results_over_operands(void **state) {
   c->kernel = lower_cluster(c->g, &c->c, c->in_at, c->out_at, a, &why);
   assert_non_null(c->kernel);
   Str source = {.arena = a};
-  str_addf(&source, "%svoid k0%s", prelude_c, kernel_print_c(c->kernel, a));
+  str_addf(&source, "%s%svoid k0%s", prelude_c, prelude_formats, kernel_print_c(c->kernel, a));
   const void *image;
   size_t size;
   Fail f = {0};

@@ -59,6 +59,30 @@ static void float_ops_in_all_dtypes(void **state) {
 static const Op int_ops[] = {OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_MOD,
                              OP_MAX, OP_MIN, OP_LT,  OP_LE,  OP_EQ};
 
+/* Every format of optimizer state has the interpreter's bits. */
+static void formats(void **state) {
+  (void)state;
+  Cases s = {.a = arena_new()};
+  static const double most[] = {4, 1, 1e-5, 1e-40};
+  for (int i = 0; i < COUNT_OF(most); i++) {
+    Case *c = add(&s, "formats of numbers up to %g", most[i]);
+    ValueId x = case_input(c, DT_F32, SHAPE(1031), -most[i], most[i], PLAIN);
+    ValueId bits = case_input(c, DT_U32, SHAPE(1031), 0, 4294967296.0, PLAIN);
+    ValueId code = case_input(c, DT_U8, SHAPE(1031), 0, 256, PLAIN);
+    ValueId both[] = {x, bits}, half[] = {g_unary(c->g, OP_HIGH, x), g_unary(c->g, OP_LOW, x)};
+    case_out(c, half[0]);
+    case_out(c, half[1]);
+    case_out(c, graph_add(c->g, OP_JOIN, 2, half, 0, NULL, NULL, NULL));
+    case_out(c, graph_add(c->g, OP_STOCHASTIC, 2, both, 0, NULL, NULL, NULL));
+    case_out(c, g_unary(c->g, OP_QUANT8, x));
+    case_out(c, g_unary(c->g, OP_QUANT8U, x));
+    case_out(c, g_unary(c->g, OP_DEQUANT8, code));
+    case_out(c, g_unary(c->g, OP_DEQUANT8U, code));
+    case_cluster(c, SHAPE(1031), 1);
+  }
+  check(&s);
+}
+
 static void int_ops_and_casts(void **state) {
   (void)state;
   Cases s = {.a = arena_new()};
@@ -74,8 +98,10 @@ static void int_ops_and_casts(void **state) {
     for (int to = 0; to < DT_COUNT; to++) {
       if (from == to) continue;
       Case *c = add(&s, "cast %s to %s", dtype_name((DType)from), dtype_name((DType)to));
-      double lo = from == DT_U32 || from == DT_BOOL ? 0 : -300, hi = from == DT_BOOL ? 2 : 300;
+      bool positive = from == DT_U32 || from == DT_U16 || from == DT_U8 || from == DT_BOOL;
+      double lo = positive ? 0 : -300, hi = from == DT_BOOL ? 2 : 300;
       if (from == DT_I8) lo = -128, hi = 127;
+      if (from == DT_U8) hi = 255;
       ValueId a = case_input(c, (DType)from, SHAPE(5, 21), lo, hi, TRANSPOSED);
       case_out(c, g_cast(c->g, a, (DType)to));
       case_cluster(c, SHAPE(5, 21), 2);
@@ -288,7 +314,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(float_ops_in_all_dtypes), cmocka_unit_test(int_ops_and_casts),
       cmocka_unit_test(leaves_and_views),        cmocka_unit_test(row_reductions),
-      cmocka_unit_test(sums_over_rows),
+      cmocka_unit_test(sums_over_rows),          cmocka_unit_test(formats),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,7 @@ static int open_prelude(void **state) {
   Arena *a = arena_new();
   Str s = {.arena = a};
   str_add(&s, prelude_c);
+  str_add(&s, prelude_formats);
   static const char *const maps[] = {"exp", "log", "tanh",       "erf",
                                      "sin", "cos", "round_bf16", "round_f16"};
   for (int i = 0; i < COUNT_OF(maps); i++)

@@ -30,6 +30,8 @@ static double element(const void *p, DType t, int64_t i) {
       return ((const uint32_t *)p)[i];
     case DT_I8:
       return ((const int8_t *)p)[i];
+    case DT_U16:
+      return ((const uint16_t *)p)[i];
     default:
       return ((const uint8_t *)p)[i];
   }

@@ -86,6 +86,83 @@ static void sample_hold(Case *c) {
   memcpy(case_result(c, g_unary(c->g, OP_HOLD, x)), case_data(c, 0), 3 * sizeof(double));
 }
 
+/* ---- formats of optimizer state ---- */
+
+/* A float result that no gradient goes through: equal to the n numbers that are returned. */
+static double *sample_equal(Case *c, ValueId v, int n) {
+  ValueId want = case_input(c, val(c->g, v)->dtype, SHAPE(n), 0, 1);
+  double *same = case_result(c, g_binary(c->g, OP_EQ, v, want));
+  for (int i = 0; i < n; i++) same[i] = 1;
+  return case_data(c, c->nin - 1);
+}
+
+static void sample_halves(Case *c) {
+  enum { N = 9 };
+  static const double some[N] = {1.00390625, -1.00390625, 1.01171875, /* ties between two bf16 */
+                                 1, 0, 0x1.fffffep0, 0x1p-149, -0x1.234568p1, 0x1.abcdeep-9};
+  ValueId x = case_input(c, DT_F32, SHAPE(N), -3, 3);
+  memcpy(case_data(c, 0), some, sizeof some);
+  ValueId half[] = {g_unary(c->g, OP_HIGH, x), g_unary(c->g, OP_LOW, x)};
+  double *high = sample_equal(c, half[0], N), *low = case_result(c, half[1]);
+  ValueId whole = graph_add(c->g, OP_JOIN, 2, half, 0, NULL, NULL, NULL);
+  memcpy(sample_equal(c, whole, N), some, sizeof some);
+  for (int i = 0; i < N; i++) {
+    int e;
+    frexp(some[i], &e);
+    double unit = ldexp(1, e - 8), ulp = ldexp(1, e - 24);
+    if (fabs(some[i]) < 0x1p-126) unit = 0x1p-133, ulp = 0x1p-149;
+    high[i] = round(some[i] / unit) * unit;
+    low[i] = fmod(fabs(some[i]) / ulp, 65536);
+  }
+}
+
+static void sample_stochastic(Case *c) {
+  enum { N = 16 };
+  ValueId x = case_input(c, DT_F32, SHAPE(N), 1, 1.0078125);
+  ValueId bits = case_input(c, DT_U32, SHAPE(N), 0, 4294967296.0), in[] = {x, bits};
+  double *at = case_data(c, 0),
+         *w = sample_equal(c, graph_add(c->g, OP_STOCHASTIC, 2, in, 0, NULL, NULL, NULL), N);
+  for (int i = 0; i < N; i++) {
+    at[i] = 1 + floor((at[i] - 1) * 0x1p23) * 0x1p-23;
+    double above = (at[i] - 1) * 0x1p23, r = fmod(case_data(c, 1)[i], 65536);
+    w[i] = above + r >= 65536 ? 1.0078125 : 1;
+  }
+}
+
+/* The maps as they are published: cells of [0.1, 1] in seven decades. Entry `code`; NaN: none. */
+static double sample_entry(int code, bool is_signed) {
+  if (code == 0 || code == (is_signed ? 128 : 255)) return code != 0;
+  int n = is_signed ? code & 127 : code + 1, cells = 1;
+  while (cells * 2 <= n) cells *= 2;
+  double decade = pow(10, log2(cells) - !is_signed - 6);
+  double size = decade * (0.1 + 0.9 * (n - cells + 0.5) / cells);
+  return is_signed && code >= 128 ? -size : size;
+}
+static void sample_quant(Case *c) {
+  enum { N = 40 };
+  for (int is_signed = 0; is_signed < 2; is_signed++) {
+    ValueId x = case_input(c, DT_F32, SHAPE(N), is_signed ? -1 : 0, 1);
+    ValueId entry = case_input(c, DT_F32, SHAPE(N), 0, 1);
+    double *at = case_data(c, 2 * is_signed), *nearest = case_data(c, 2 * is_signed + 1);
+    for (int i = 0; i < N; i++) at[i] = (float)(at[i] * pow(10, -(i % 9)));
+    at[0] = 1, at[1] = 0, at[2] = is_signed ? -1 : 0.999;
+    ValueId q = g_unary(c->g, is_signed ? OP_QUANT8 : OP_QUANT8U, x);
+    double *code = case_result(c, q);
+    for (int i = 0; i < N; i++) {
+      for (int k = 1; k < 256; k++)
+        if (fabs(sample_entry(k, is_signed) - at[i]) <
+            fabs(sample_entry((int)code[i], is_signed) - at[i]))
+          code[i] = k;
+      nearest[i] = sample_entry((int)code[i], is_signed);
+    }
+    ValueId y = g_unary(c->g, is_signed ? OP_DEQUANT8 : OP_DEQUANT8U, q);
+    ValueId off = g_unary(c->g, OP_ABS, g_binary(c->g, OP_SUB, y, entry));
+    ValueId limit = g_binary(c->g, OP_MUL, g_unary(c->g, OP_ABS, entry), g_like(c->g, y, 1e-6));
+    double *same = case_result(c, g_binary(c->g, OP_LE, off, limit));
+    for (int i = 0; i < N; i++) same[i] = 1;
+  }
+}
+
 static void sample_select(Case *c) {
   ValueId p = case_input(c, DT_BOOL, SHAPE(8), 0, 2);
   ValueId a = case_input(c, DT_F32, SHAPE(8), -1, 1), b = case_input(c, DT_F32, SHAPE(8), -1, 1);
