@@ -322,6 +322,20 @@ static bool cpu_run(Device *d, int program, Fail *f) {
   return true;
 }
 
+static bool cpu_watch(Device *d, int program, CommandSeen *seen, void *context, Fail *f) {
+  const ProgramCode *code = &d->p->programs[program];
+  CpuRun r = {.arena = d->arena, .scratch = d->scratch, .threads = d->threads};
+  CpuCopies copies = {.d = d, .code = code};
+  CopyRun run = copy_run(d, &copies);
+  omp_set_num_threads(d->threads);
+  bool enough = false;
+  for (int i = 0; i < code->ncmds && !enough; i++) {
+    run_command(d, &r, program, i);
+    if (!copies_at(&run, i, f) || !seen(context, i, &enough, f)) return false;
+  }
+  return copies_end(&run, f);
+}
+
 static bool cpu_time(Device *d, int program, double *start, double *copy, Fail *f) {
   if (!start) return true;
   const ProgramCode *code = &d->p->programs[program];
@@ -415,6 +429,7 @@ const DeviceApi device_cpu = {
     .measured = cpu_measured,
     .measured_host = cpu_measured_host,
     .time = cpu_time,
+    .watch = cpu_watch,
     .copy_rate = cpu_copy_rate,
     .close = cpu_close,
 };

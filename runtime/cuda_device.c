@@ -174,6 +174,22 @@ static bool run_checked(Device *d, int program, Fail *f) {
   return true;
 }
 
+static bool cuda_wait(Device *d, Fail *f) {
+  return cuda_ok(cu.cuStreamSynchronize(d->stream), f, "running the program");
+}
+
+static bool cuda_watch(Device *d, int program, CommandSeen *seen, void *context, Fail *f) {
+  const ProgramCode *code = &d->p->programs[program];
+  Checked from = {d, program};
+  CopyRun copies = {.code = code, .times = d->options.copies, .perform = perform_copy, .context = &from};
+  bool enough = false;
+  for (int k = 0; k < code->ncmds && !enough; k++) {
+    if (!is_transfer(&code->cmds[k]) && !cuda_run_command(d, program, k, f)) return false;
+    if (!copies_at(&copies, k, f) || !cuda_wait(d, f) || !seen(context, k, &enough, f)) return false;
+  }
+  return copies_end(&copies, f);
+}
+
 /* ---- as graphs ---- */
 static bool capture(Device *d, int program, Fail *f) {
   CUgraph graph = NULL;
@@ -195,10 +211,6 @@ static bool cuda_run(Device *d, int program, Fail *f) {
   if (checked(d)) return run_checked(d, program, f);
   return cuda_ok(cu.cuGraphLaunch(d->graphs[program], d->stream), f, "running `%s`",
                  d->p->programs[program].name);
-}
-
-static bool cuda_wait(Device *d, Fail *f) {
-  return cuda_ok(cu.cuStreamSynchronize(d->stream), f, "running the program");
 }
 
 /* Loads every kernel by running each program once on the cleared arena, then clears it again: what is loaded later would take
@@ -320,6 +332,7 @@ const DeviceApi device_cuda = {
     .measured = cuda_measured,
     .measured_host = cuda_measured_host,
     .time = cuda_time,
+    .watch = cuda_watch,
     .copy_rate = cuda_copy_rate,
     .close = cuda_close,
 };

@@ -81,6 +81,7 @@ static void put_object(FILE *to, const StepReport *r) {
   fprintf(to, ", \"tokens\": %lld", (long long)r->tokens);
   put_number(to, "tokens_per_second", r->tokens_per_second);
   put_number(to, "step_seconds", r->step_seconds);
+  if (!isnan(r->loss_scale)) put_number(to, "loss_scale", r->loss_scale);
   fprintf(to, ", \"skipped\": %s", r->skipped ? "true" : "false");
   if (r->nonfinite) fprintf(to, ", \"nonfinite\": \"%s\"", r->nonfinite);
   if (r->evaluated) put_number(to, "eval_loss", r->eval_loss);

@@ -17,6 +17,7 @@ typedef struct {
   double loss, lr, grad_norm;
   int64_t tokens; /* valid targets of the step */
   double tokens_per_second, step_seconds;
+  double loss_scale; /* factor on the loss in this step; NaN when there is none */
   bool skipped;
   const char *nonfinite; /* path of a parameter whose gradient is not finite, or NULL */
   bool evaluated;

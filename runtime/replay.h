@@ -28,6 +28,10 @@ typedef struct {
   CopyTimes copies;
 } DeviceOptions;
 
+/* Called after a command, when it and all before it have finished. *enough ends the run there; false with the failure
+ * set ends it as well. */
+typedef bool CommandSeen(void *context, int cmd, bool *enough, Fail *f);
+
 typedef struct {
   const char *name; /* "cpu" */
   /* NULL on failure. The program must outlive the device. Both arenas start zeroed. */
@@ -52,6 +56,9 @@ typedef struct {
    * start NULL it runs nothing and only makes ready what a first call makes, which takes memory
    * beyond the plan. */
   bool (*time)(Device *d, int program, double *start, double *copy, Fail *f);
+  /* Runs a program one command after another, and calls `seen` between them. What is left of a program that was ended
+   * early is not run: its variables are not what a whole run leaves. */
+  bool (*watch)(Device *d, int program, CommandSeen *seen, void *context, Fail *f);
   /* Bytes a second, read + written, of large copies within the device; 0 when there is no room to
    * tell. */
   bool (*copy_rate)(Device *d, double *rate, Fail *f);

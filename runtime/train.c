@@ -66,6 +66,7 @@ static void find_metrics(Train *t) {
   t->grad_norm = program_var(p, "metric.grad_norm");
   t->skipped = program_var(p, "metric.skipped");
   t->eval = program_var(p, "metric.eval");
+  t->scale = program_var(p, "opt.scale");
   t->eval_metric = -1;
   if (p->eval_metric)
     t->eval_metric = program_var(p, arena_printf(t->arena, "metric.%s", p->eval_metric));
@@ -101,7 +102,8 @@ static bool start_state(Train *t, const Checkpoint *from, Fail *f) {
     if (t->state.phase > p->nphases)
       return fail_page(f, EXIT_IO, "E0601", "%s: its phase is not one of this program", from->path);
   }
-  return start_values(&t->replay, t->seed, from, f);
+  return start_values(&t->replay, t->seed, from, f) &&
+         scalar_read(&t->replay, t->scale, &t->next_scale, f);
 }
 
 /* ---- reports ---- */
@@ -172,29 +174,38 @@ static bool interrupted(Train *t, Fail *f) {
       t->options->dry_run > 0 ? "" : "; the checkpoint is written, go on with --resume");
 }
 
-/* Counts skipped steps; ends the run when the program says so. */
+/* A skipped step while the factor on the loss can still fall is how that factor is found. */
+static bool is_routine(const Train *t) {
+  return t->next_scale < t->last_scale;
+}
+
+/* Counts skipped steps, and names what the first of a row began with. */
 static bool check_finite(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
   if (!r->skipped) {
     t->state.skipped_in_row = 0;
     return true;
   }
   t->state.skipped++;
-  if (++t->state.skipped_in_row == 1)
+  if (++t->state.skipped_in_row == 1) t->nonfinite = NULL;
+  if (t->state.skipped_in_row == 1 && !is_routine(t))
     t->nonfinite = r->nonfinite = train_name_nonfinite(t, ph, b, f);
   return !f->code;
 }
 
-static bool stop_nonfinite(Train *t, const StepReport *r, Fail *f) {
+static bool stop_nonfinite(Train *t, const RunPhase *ph, const Batch *b, const StepReport *r, Fail *f) {
   const Program *p = t->program;
   bool limit = p->nonfinite_limit > 0 && t->state.skipped_in_row >= p->nonfinite_limit;
-  if (!r->skipped || (!p->nonfinite_stop && !limit)) return true;
+  if (!r->skipped || (!limit && (!p->nonfinite_stop || is_routine(t)))) return true;
   if (!save_checkpoint(t, f)) return false;
+  const char *value = train_name_value(t, ph, b, f);
+  if (f->code) return false;
   return fail_set(f, EXIT_STOPPED,
                   "stopped after step %lld: %lld step%s in a row with gradients that are "
-                  "not finite%s%s",
+                  "not finite%s%s%s%s",
                   (long long)t->state.step, (long long)t->state.skipped_in_row,
                   t->state.skipped_in_row == 1 ? "" : "s", t->nonfinite ? ", first in " : "",
-                  t->nonfinite ? t->nonfinite : "");
+                  t->nonfinite ? t->nonfinite : "",
+                  value ? "\n  = the first value that is not finite: " : "", value ? value : "");
 }
 
 static int64_t last_step(const Train *t) {
@@ -226,7 +237,7 @@ static bool finish_step(Train *t, const RunPhase *ph, const Batch *b, double sin
   bool first = !t->measured;
   if (first && !report_memory(t, f)) return false;
   if (!metrics_step(&t->metrics, r, first || last || r->skipped, f)) return false;
-  if (!stop_nonfinite(t, r, f)) return false;
+  if (!stop_nonfinite(t, ph, b, r, f)) return false;
   bool save = p->ckpt_every > 0 && t->state.step % p->ckpt_every == 0;
   return !(save || last) || save_checkpoint(t, f);
 }
@@ -256,7 +267,7 @@ static bool run_phase(Train *t, int i, Fail *f) {
   bool ok = l != NULL;
   while (ok && t->state.phase == i && t->state.step < last_step(t)) {
     double since = clock_seconds();
-    StepReport r = {.grad_norm = NAN, .eval_loss = NAN, .eval_metric = NAN};
+    StepReport r = {.grad_norm = NAN, .loss_scale = NAN, .eval_loss = NAN, .eval_metric = NAN};
     const Batch *b = train_interrupted ? NULL : loader_next(l, f);
     StepResult done = b ? profiled_step(t, ph, b, &r, f) : STEP_ABANDONED;
     if (done == STEP_DONE) ok = finish_step(t, ph, b, since, &r, f);

@@ -29,6 +29,8 @@ typedef struct {
   Metrics metrics;
   Scalars scalars;
   int loss, grad_norm, skipped, eval, eval_metric; /* variables of metrics, -1 none */
+  int scale; /* variable of the factor on the loss, -1 none */
+  double last_scale, next_scale; /* that factor in the last step and in the one to come */
   bool has_state; /* micro-steps change variables: a step cannot be given up half-way */
   RunPhase *phases;
   DataSet **eval_data; /* per phase, NULL when there is no evaluation */
@@ -48,9 +50,20 @@ typedef enum { STEP_DONE, STEP_ABANDONED, STEP_FAILED } StepResult;
 /* One optimizer step on a batch; fills loss, grad_norm, lr and skipped of the report. Abandoned
  * when the user interrupts it before the update and nothing has changed yet. */
 StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f);
+/* The inputs of one micro-batch of the step whose scalars are written; and its run. */
+bool train_micro_inputs(Train *t, const RunPhase *ph, const Batch *b, int64_t micro, Fail *f);
+bool train_micro(Train *t, const RunPhase *ph, const Batch *b, int64_t micro, Fail *f);
+/* Sets the factor on the loss; nothing when there is none. */
+bool train_write_scale(Train *t, double scale, Fail *f);
+
+/* ---- train_nonfinite.c ---- */
 /* After a skipped step: path of the first parameter whose gradient is not finite, found by
  * computing the step's gradients again; NULL when there is none or it cannot be told. */
 const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
+/* When a skipped step ends the run: the first value that is not finite, in words, with the operation
+ * that made it and its place in the model: "inf at [0, 5] of h.3.mlp.wo (f16, t5.mt:24:40); ..". The
+ * accumulators are not what they were. NULL when it cannot be told. */
+const char *train_name_value(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
 
 /* ---- train_eval.c ---- */
 bool eval_open(Train *t, Fail *f);
