@@ -1,5 +1,5 @@
-/* cmd_import.c - `mtc import FILE.safetensors --map F.mt -o OUT.mtck`: published weights as a
- * checkpoint of step 0, under the model's own paths. `init = "OUT.mtck"` starts training from it.
+/* cmd_import.c - `mtc import FILE.safetensors|INDEX.json|FOLDER --map F.mt -o OUT.mtck`: published
+ * weights as a checkpoint of step 0, under the model's own paths. `init = "OUT.mtck"` starts training from it.
  * Streams: one tensor at a time. */
 #include "cli_weights.h"
 
@@ -23,7 +23,9 @@ static bool fetch(void *context, int i, void *to, Fail *f) {
   const ImportSource *source = context;
   const WeightSlot *s = &source->slots->at[i];
   const StEntry *e = st_find(source->file, s->key);
-  return weights_import(s, e, stored_dtype(s, e), to, f);
+  bool ok = weights_import(s, e, stored_dtype(s, e), to, f);
+  st_release(source->file, e);
+  return ok;
 }
 
 static bool write_checkpoint(Cli *c, const Job *job, const WeightSlots *slots,

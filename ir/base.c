@@ -404,3 +404,8 @@ char *path_beside(Arena *a, const char *base, const char *rel) {
 }
 
 bool path_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool path_is_folder(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}

@@ -111,5 +111,6 @@ bool make_dirs(const char *path); /* mkdir -p */
 /* `rel` against the folder of `base` (a file); absolute paths stay. */
 char *path_beside(Arena *a, const char *base, const char *rel);
 bool path_exists(const char *path);
+bool path_is_folder(const char *path);
 
 #endif

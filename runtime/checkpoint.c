@@ -155,8 +155,10 @@ static bool read_entry(const Checkpoint *c, const json_t *j, StEntry *e, Fail *f
   }
   if (bytes != want || offset > (int64_t)c->size || bytes > (int64_t)c->size - offset)
     return bad(c, f, "the place of %.200s is damaged", path);
-  e->data = (const char *)c->map + offset, e->bytes = bytes;
-  if (hash_bytes(e->data, (size_t)bytes, 0) != sum)
+  e->data = (const char *)c->bytes + offset, e->bytes = bytes;
+  bool whole = hash_bytes(e->data, (size_t)bytes, 0) == sum;
+  checkpoint_release(c, e);
+  if (!whole)
     return bad(c, f, "checksum of %.200s does not match: the file is damaged", path);
   return true;
 }
@@ -187,7 +189,7 @@ static int by_data(const void *a, const void *b) {
 
 /* Bytes that no tensor covers must be zero. */
 static bool check_gaps(const Checkpoint *c, StEntry *vars, size_t end, Fail *f) {
-  const char *at = (const char *)c->map + sizeof magic, *stop = (const char *)c->map + end;
+  const char *at = (const char *)c->bytes + sizeof magic, *stop = (const char *)c->bytes + end;
   qsort(vars, (size_t)c->nvars, sizeof *vars, by_data);
   for (int i = 0; i <= c->nvars; i++) {
     const char *next = i < c->nvars ? vars[i].data : stop;
@@ -214,7 +216,7 @@ static bool read_table(Checkpoint *c, const json_t *j, size_t end, Fail *f) {
 }
 
 static bool read_all(Checkpoint *c, Fail *f) {
-  const uint8_t *p = c->map;
+  const uint8_t *p = c->bytes;
   if (c->size < sizeof magic || memcmp(p, magic, sizeof magic) != 0)
     return bad(c, f, "not a checkpoint");
   if (c->size < sizeof magic + TRAILER || memcmp(p + c->size - 8, end_magic, sizeof end_magic) != 0)
@@ -231,45 +233,37 @@ static bool read_all(Checkpoint *c, Fail *f) {
   return ok;
 }
 
-Checkpoint *checkpoint_open_mem(const void *data, size_t size, const char *name, Fail *f) {
+static Checkpoint *open_bytes(const void *data, size_t size, FileMap file, const char *name,
+                              Fail *f) {
   Arena *a = arena_new();
   Checkpoint *c = arena_new_of(a, Checkpoint);
-  *c = (Checkpoint){.arena = a, .path = arena_printf(a, "%s", name)};
-  c->map = (void *)(uintptr_t)data, c->size = size;
-  bool ok = read_all(c, f);
-  c->size = 0; /* not ours to unmap */
-  if (ok) return c;
-  arena_free(a);
+  *c = (Checkpoint){.arena = a, .path = arena_printf(a, "%s", name), .file = file};
+  c->bytes = data, c->size = size;
+  if (read_all(c, f)) return c;
+  checkpoint_close(c);
   return NULL;
 }
 
+Checkpoint *checkpoint_open_mem(const void *data, size_t size, const char *name, Fail *f) {
+  return open_bytes(data, size, (FileMap){0}, name, f);
+}
+
 Checkpoint *checkpoint_open(const char *path, Fail *f) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat st;
-  if (fd < 0 || fstat(fd, &st) != 0) {
-    fail_page(f, EXIT_IO, "E0601", "cannot read %s: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return NULL;
-  }
-  size_t size = (size_t)st.st_size;
-  void *map = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-  close(fd);
-  if (map == MAP_FAILED) {
-    fail_page(f, EXIT_IO, "E0601", "%s: not a checkpoint", path);
-    return NULL;
-  }
-  Checkpoint *c = checkpoint_open_mem(map, size, path, f);
-  if (c)
-    c->size = size;
-  else
-    munmap(map, size);
-  return c;
+  FileMap m;
+  const char *wrong = filemap_open(&m, path);
+  if (!wrong) return open_bytes(m.at, m.size, m, path, f);
+  fail_page(f, EXIT_IO, "E0601", "cannot read %s: %s", path, wrong);
+  return NULL;
 }
 
 void checkpoint_close(Checkpoint *c) {
   if (!c) return;
-  if (c->size) munmap(c->map, c->size);
+  filemap_close(&c->file);
   arena_free(c->arena);
+}
+
+void checkpoint_release(const Checkpoint *c, const StEntry *e) {
+  filemap_release(&c->file, e->data, e->bytes);
 }
 
 const StEntry *checkpoint_find(const Checkpoint *c, const char *path) {

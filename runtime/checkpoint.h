@@ -6,6 +6,7 @@
  * the format. */
 #ifndef MTC_CHECKPOINT_H
 #define MTC_CHECKPOINT_H
+#include "filemap.h"
 #include "loader.h"
 #include "replay.h"
 #include "safetensors.h"
@@ -26,7 +27,8 @@ typedef struct {
   const char *path, *model;
   const StEntry *vars; /* name = path of the variable; data points into the mapping */
   int nvars;
-  void *map;
+  FileMap file; /* empty when it lies in memory */
+  const void *bytes;
   size_t size;
 } Checkpoint;
 
@@ -35,6 +37,8 @@ Checkpoint *checkpoint_open(const char *path, Fail *f);
 Checkpoint *checkpoint_open_mem(const void *data, size_t size, const char *name, Fail *f);
 void checkpoint_close(Checkpoint *c); /* NULL is fine */
 const StEntry *checkpoint_find(const Checkpoint *c, const char *path);
+/* The tensor's pages leave memory; reading it again reads the file again. */
+void checkpoint_release(const Checkpoint *c, const StEntry *e);
 
 /* Streams `n` variables; fetch as in safetensors.h. */
 bool checkpoint_write(const char *path, const char *model, const TrainState *s, const StEntry *vars,

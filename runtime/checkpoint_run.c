@@ -127,6 +127,7 @@ bool checkpoint_restore(const Checkpoint *c, Replay *r, Fail *f) {
     const StEntry *e = checkpoint_find(c, v->path);
     if (!variable_persists(v) || !e) continue;
     ok = variable_store(r, i, (DType)e->dtype, e->data, f);
+    checkpoint_release(c, e);
   }
   return ok;
 }

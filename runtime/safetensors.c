@@ -1,14 +1,10 @@
-/* safetensors.c - reader: header checks, sharded index. See safetensors.h. */
+/* safetensors.c - reader: header checks, sharded index, folders. See safetensors.h. */
 #include "safetensors.h"
+#include "filemap.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Every dtype of the format with its bytes; ours or -1. */
 static const struct {
@@ -24,10 +20,7 @@ static const struct {
 struct SafeTensors {
   Arena *arena;
   VEC(StEntry) entries; /* sorted by name */
-  struct {
-    void *map;
-    size_t size;
-  } * maps;
+  FileMap *maps;
   int nmaps;
 };
 
@@ -180,21 +173,11 @@ SafeTensors *st_open_mem(const void *data, size_t size, const char *name, Fail *
 }
 
 static bool map_file(SafeTensors *s, const char *path, Fail *f) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat st;
-  if (fd < 0 || fstat(fd, &st) != 0) {
-    int saved = errno;
-    if (fd >= 0) close(fd);
-    return bad(f, path, "cannot be read: %s", strerror(saved));
-  }
-  void *map = S_ISREG(st.st_mode) && st.st_size
-                  ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
-                  : MAP_FAILED;
-  close(fd);
-  if (map == MAP_FAILED) return bad(f, path, "is empty or no file");
-  s->maps[s->nmaps].map = map;
-  s->maps[s->nmaps++].size = (size_t)st.st_size;
-  return add_file(s, map, (size_t)st.st_size, arena_printf(s->arena, "%s", path), f);
+  FileMap *m = &s->maps[s->nmaps];
+  const char *wrong = filemap_open(m, path);
+  if (wrong) return bad(f, path, "cannot be read: %s", wrong);
+  s->nmaps++;
+  return add_file(s, m->at, m->size, arena_printf(s->arena, "%s", path), f);
 }
 
 /* {"weight_map": {"key": "model-00001-of-00002.safetensors", ..}}: opens each file once and checks
@@ -237,15 +220,37 @@ static SafeTensors *open_index(const char *path, Fail *f) {
   return s;
 }
 
+/* The file to open for a folder, as Transformers chooses; NULL when it holds none. */
+static const char *of_folder(Arena *a, const char *folder) {
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  for (int i = 0; i < COUNT_OF(names); i++) {
+    const char *path = arena_printf(a, "%s/%s", folder, names[i]);
+    if (path_exists(path)) return path;
+  }
+  return NULL;
+}
+
 SafeTensors *st_open(const char *path, Fail *f) {
+  if (path_is_folder(path)) {
+    Arena *a = arena_new();
+    const char *file = of_folder(a, path);
+    SafeTensors *s = file ? st_open(file, f) : NULL;
+    if (!file) bad(f, path, "holds neither model.safetensors nor model.safetensors.index.json");
+    arena_free(a);
+    return s;
+  }
   if (str_ends(path, ".json")) return open_index(path, f);
   SafeTensors *s = st_new(1);
   return finish(s, map_file(s, path, f), f);
 }
 
+void st_release(const SafeTensors *s, const StEntry *e) {
+  for (int i = 0; i < s->nmaps; i++) filemap_release(&s->maps[i], e->data, e->bytes);
+}
+
 void st_close(SafeTensors *s) {
   if (!s) return;
-  for (int i = 0; i < s->nmaps; i++) munmap(s->maps[i].map, s->maps[i].size);
+  for (int i = 0; i < s->nmaps; i++) filemap_close(&s->maps[i]);
   arena_free(s->arena);
 }
 

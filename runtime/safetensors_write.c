@@ -1,11 +1,15 @@
 /* safetensors_write.c - writer: header first, then one tensor after another, each fetched when its
- * turn comes. */
+ * turn comes; shards and their index. */
 #include "safetensors.h"
 #include "outfile.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *dtype_text(int dtype) {
   static const char *const text[DT_COUNT] = {
@@ -83,4 +87,108 @@ bool st_write(const char *path, const StEntry *entries, int n, StFetch fetch, vo
   if (ok) return out_commit(&o, f);
   out_abandon(&o);
   return false;
+}
+
+/* ---- shards ---- */
+
+typedef struct {
+  StFetch fetch;
+  void *context;
+  int first; /* entry of the shard's entry 0 */
+} ShardSource;
+
+static bool fetch_of_shard(void *context, int i, void *to, Fail *f) {
+  const ShardSource *s = context;
+  return s->fetch(s->context, s->first + i, to, f);
+}
+
+/* end[k]: one past the last entry of shard k. Returns how many there are. */
+static int split_entries(const StEntry *entries, int n, int64_t most, int *end) {
+  int shards = 0;
+  int64_t held = 0;
+  for (int i = 0; i < n; i++) {
+    int64_t bytes = entry_bytes(&entries[i]);
+    if (!shards || bytes > most - held) {
+      shards++;
+      held = 0;
+    }
+    held += bytes;
+    end[shards - 1] = i + 1;
+  }
+  return shards;
+}
+
+/* "D/model.safetensors" -> "D/model" */
+static char *stem_of(Arena *a, const char *path) {
+  static const char suffix[] = ".safetensors";
+  size_t n = strlen(path);
+  return arena_printf(a, "%.*s", (int)(str_ends(path, suffix) ? n - strlen(suffix) : n), path);
+}
+
+static char *shard_path(Arena *a, const char *path, int k, int shards) {
+  return arena_printf(a, "%s-%05d-of-%05d.safetensors", stem_of(a, path), k + 1, shards);
+}
+
+char *st_index_path(Arena *a, const char *path) {
+  return arena_printf(a, "%s.safetensors.index.json", stem_of(a, path));
+}
+
+static const char *file_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+static bool write_index(Arena *a, const char *path, const StEntry *entries, const int *end,
+                        int shards, Fail *f) {
+  json_t *map = json_object();
+  int64_t total = 0;
+  for (int k = 0, i = 0; k < shards; k++)
+    for (const char *file = file_name(shard_path(a, path, k, shards)); i < end[k]; i++) {
+      json_object_set_new(map, entries[i].name, json_string(file));
+      total += entry_bytes(&entries[i]);
+    }
+  json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total,
+                            "weight_map", map);
+  char *text = json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS);
+  json_decref(index);
+  ensure(text, "out of memory");
+  const char *to = st_index_path(a, path);
+  bool ok = write_file_atomic(to, text, strlen(text));
+  if (!ok) fail_page(f, EXIT_IO, "E0601", "cannot write %s: %s", to, strerror(errno));
+  free(text);
+  return ok;
+}
+
+/* Shards of another number, and the form that was not written. */
+static void remove_earlier(Arena *a, const char *path, int shards) {
+  static const char shard[] =
+      "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors";
+  const char *stem = stem_of(a, path), *name = file_name(stem);
+  const char *folder = name == stem ? "." : arena_printf(a, "%.*s", (int)(name - stem), stem);
+  const char *mine = arena_printf(a, "-of-%05d.safetensors", shards > 1 ? shards : 0);
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (str_starts(e->d_name, name) && !fnmatch(shard, e->d_name + strlen(name), 0) &&
+        !str_ends(e->d_name, mine))
+      unlink(arena_printf(a, "%s/%s", folder, e->d_name));
+  if (d) closedir(d);
+  unlink(shards > 1 ? path : st_index_path(a, path));
+}
+
+int st_write_shards(const char *path, const StEntry *entries, int n, int64_t most, StFetch fetch,
+                    void *context, Fail *f) {
+  Arena *a = arena_new();
+  int *end = arena_array(a, int, n + 1);
+  int shards = split_entries(entries, n, most, end);
+  bool ok = shards > 1 || st_write(path, entries, n, fetch, context, f);
+  if (shards > 1) unlink(st_index_path(a, path)); /* an index never names files of two exports */
+  for (int k = 0, first = 0; shards > 1 && k < shards && ok; first = end[k++]) {
+    ShardSource source = {fetch, context, first};
+    ok = st_write(shard_path(a, path, k, shards), entries + first, end[k] - first, fetch_of_shard,
+                  &source, f);
+  }
+  if (ok && shards > 1) ok = write_index(a, path, entries, end, shards, f);
+  if (ok) remove_earlier(a, path, shards);
+  arena_free(a);
+  return !ok ? 0 : shards ? shards : 1;
 }

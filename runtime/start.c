@@ -22,11 +22,22 @@ static bool load_checkpoint(Replay *r, Arena *a, const char *file, Fail *f) {
       ok = fail_page(f, EXIT_IO, "E0302", "%s: %s has another shape in this model", file, v->path);
     else
       ok = variable_load(r, i, (DType)e->dtype, e->data, f);
+    checkpoint_release(c, e);
     loaded++;
   }
   if (ok && !loaded)
     ok = fail_page(f, EXIT_IO, "E0302", "%s holds none of this model's parameters", file);
   checkpoint_close(c);
+  return ok;
+}
+
+static bool load_slot(Replay *r, const WeightSlot *s, const StEntry *e, Fail *f) {
+  if (!s->transposed) return variable_load(r, s->var, (DType)e->dtype, e->data, f);
+  void *turned = malloc((size_t)e->bytes + 1);
+  if (!turned) return fail_set(f, EXIT_DEVICE, "no host memory for %s", s->path);
+  bool ok = weights_import(s, e, (DType)e->dtype, turned, f) &&
+            variable_load(r, s->var, (DType)e->dtype, turned, f);
+  free(turned);
   return ok;
 }
 
@@ -39,7 +50,7 @@ static bool load_weights(Replay *r, Arena *a, const char *path, Fail *f) {
                      "  = download its model.safetensors and write `init = \"model.safetensors\"`",
                      path);
   const char *file = path_beside(a, r->program->source, path);
-  if (!str_ends(path, ".safetensors") && !str_ends(path, ".json"))
+  if (!str_ends(path, ".safetensors") && !str_ends(path, ".json") && !path_is_folder(file))
     return load_checkpoint(r, a, file, f);
   SafeTensors *st = st_open(file, f);
   if (!st) return false;
@@ -49,15 +60,8 @@ static bool load_weights(Replay *r, Arena *a, const char *path, Fail *f) {
   for (int i = 0; i < slots.n && ok; i++) {
     const WeightSlot *s = &slots.at[i];
     const StEntry *e = st_find(st, s->key);
-    if (!s->transposed) {
-      ok = variable_load(r, s->var, (DType)e->dtype, e->data, f);
-      continue;
-    }
-    void *turned = malloc((size_t)e->bytes + 1);
-    ok = turned ? weights_import(s, e, (DType)e->dtype, turned, f) &&
-                      variable_load(r, s->var, (DType)e->dtype, turned, f)
-                : fail_set(f, EXIT_DEVICE, "no host memory for %s", s->path);
-    free(turned);
+    ok = load_slot(r, s, e, f);
+    st_release(st, e);
   }
   st_close(st);
   return ok;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "folder.h"
@@ -135,6 +136,102 @@ static void sharded(void **state) {
   }
 }
 
+/* What Transformers writes for these sizes: in order, a new file when the next tensor does not fit, a large one alone. */
+static void shards_are_split_as_transformers_does(void **state) {
+  Place *p = *state;
+  static const char data[64];
+  StEntry e[] = {{.name = "d", .dim = {8}}, {.name = "c", .dim = {8}},  {.name = "b", .dim = {1}},
+                 {.name = "a", .dim = {40}}, {.name = "e", .dim = {15}}, {.name = "f", .dim = {2}}};
+  for (int i = 0; i < COUNT_OF(e); i++)
+    e[i].dtype = DT_BOOL, e[i].rank = 1, e[i].data = data, e[i].bytes = e[i].dim[0];
+  const char *path = arena_printf(p->a, "%s/m.safetensors", p->dir);
+  Fail f = {0};
+  assert_int_equal(st_write_shards(path, e, 6, 1000, fetch_bytes, e, &f), 1);
+  assert_true(path_exists(path));
+  assert_int_equal(st_write_shards(path, e, 6, 16, fetch_bytes, e, &f), 5);
+  assert_false(path_exists(path));
+  static const struct {
+    const char *key;
+    int file;
+  } where[] = {{"d", 1}, {"c", 1}, {"b", 2}, {"a", 3}, {"e", 4}, {"f", 5}};
+  SafeTensors *s = st_open(st_index_path(p->a, path), &f);
+  if (!s) fail_msg("%s", f.text);
+  assert_int_equal(st_count(s), 6);
+  for (int i = 0; i < COUNT_OF(where); i++) {
+    const StEntry *at = st_find(s, where[i].key);
+    assert_true(str_ends(at->file, arena_printf(p->a, "/m-%05d-of-00005.safetensors", where[i].file)));
+  }
+  st_close(s);
+  size_t size;
+  const char *index = read_file(p->a, st_index_path(p->a, path), &size);
+  assert_non_null(strstr(index, "\"total_size\": 74"));
+  /* other numbers of files replace them, and leave files of others alone */
+  const char *other = folder_file(p->a, p->dir, "m-x-of-00005.safetensors", "", 0);
+  assert_int_equal(st_write_shards(path, e, 6, 60, fetch_bytes, e, &f), 2);
+  assert_false(path_exists(arena_printf(p->a, "%s/m-00001-of-00005.safetensors", p->dir)));
+  assert_true(path_exists(arena_printf(p->a, "%s/m-00002-of-00002.safetensors", p->dir)));
+  assert_true(path_exists(other));
+  assert_int_equal(st_write_shards(path, e, 6, 74, fetch_bytes, e, &f), 1);
+  assert_false(path_exists(st_index_path(p->a, path)));
+  assert_false(path_exists(arena_printf(p->a, "%s/m-00002-of-00002.safetensors", p->dir)));
+}
+
+static void folders_hold_one_file_or_an_index(void **state) {
+  Place *p = *state;
+  Fail f = {0};
+  assert_null(st_open(p->dir, &f));
+  assert_non_null(strstr(f.text, "holds neither model.safetensors nor"));
+  StEntry e[] = {{.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = six, .bytes = 24},
+                 {.name = "b", .dtype = DT_BF16, .rank = 1, .dim = {3}, .data = three, .bytes = 6}};
+  const char *path = arena_printf(p->a, "%s/model.safetensors", p->dir);
+  for (int files = 1; files <= 2; files++) {
+    f = (Fail){0};
+    assert_int_equal(st_write_shards(path, e, 2, files == 1 ? 100 : 24, fetch_bytes, e, &f), files);
+    SafeTensors *s = st_open(p->dir, &f);
+    if (!s) fail_msg("%s", f.text);
+    assert_memory_equal(st_find(s, "w")->data, six, sizeof six);
+    st_close(s);
+  }
+}
+
+/* Kilobytes of files in the memory of this process. */
+static long file_pages(void) {
+  char line[200];
+  long kb = -1;
+  FILE *f = fopen("/proc/self/status", "r");
+  while (f && fgets(line, sizeof line, f)) sscanf(line, "RssFile: %ld", &kb);
+  if (f) fclose(f);
+  return kb;
+}
+
+static void one_tensor_at_a_time_is_in_memory(void **state) {
+  Place *p = *state;
+  enum { N = 16, BYTES = 4 << 20 };
+  char *data = arena_alloc(p->a, BYTES);
+  StEntry e[N];
+  for (int i = 0; i < N; i++)
+    e[i] = (StEntry){.name = arena_printf(p->a, "t%02d", i), .dtype = DT_BOOL, .rank = 1, .dim = {BYTES},
+                     .data = data, .bytes = BYTES};
+  for (int i = 0; i < BYTES; i++) data[i] = (char)(i % 251);
+  Fail f = {0};
+  const char *path = arena_printf(p->a, "%s/m.safetensors", p->dir);
+  assert_int_equal(st_write_shards(path, e, N, 5 * BYTES, fetch_bytes, e, &f), 4);
+  SafeTensors *s = st_open(st_index_path(p->a, path), &f);
+  if (!s) fail_msg("%s", f.text);
+  long before = file_pages(), most = 0;
+  if (before < 0) skip();
+  for (int i = 0; i < N; i++) {
+    const StEntry *t = st_find(s, e[i].name);
+    assert_memory_equal(t->data, data, BYTES);
+    long now = file_pages();
+    most = now > most ? now : most;
+    st_release(s, t);
+  }
+  if (most - before > 2 * BYTES / 1024) fail_msg("%ld KiB of files in memory", most - before);
+  assert_memory_equal(st_find(s, "t00")->data, data, BYTES); /* what was released can be read again */
+  st_close(s);
+}
+
 static void transposes_and_converts(void **state) {
   Place *p = *state;
   (void)p;
@@ -201,6 +298,9 @@ int main(void) {
       TEST(strict_header),
       TEST(round_trip),
       TEST(sharded),
+      TEST(shards_are_split_as_transformers_does),
+      TEST(folders_hold_one_file_or_an_index),
+      TEST(one_tensor_at_a_time_is_in_memory),
       TEST(transposes_and_converts),
       TEST(misfits_are_reported_together),
   };
