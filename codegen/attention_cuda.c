@@ -180,7 +180,7 @@ static void add_wgmma(Str *s, const char *name, int n, bool regs_a, int trans_b)
   str_addf(
       s,
       "DI void %s(float *d, %s a, u64 b, int acc) {\n  asm volatile(\n      \"{\\n.reg .pred p;\\n"
-      "setp.ne.b32 p,%%%d,0;\\nwgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16 {",
+      "setp.ne.b32 p,%%%d,0;\\nwgmma.mma_async.sync.aligned.m64n%dk16.f32.\" MMA_IN \" {",
       name, regs_a ? "const u32 *" : "u64", r + k + 1, n);
   for (int i = 0; i < r; i++) str_addf(s, "%s%%%d", i ? "," : "", i);
   str_add(s, "},");

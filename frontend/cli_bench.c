@@ -173,6 +173,11 @@ void bench_text(const BenchReport *b, FILE *to, bool all, Arena *a) {
   large_lines(b, to, a);
   fprintf(to, "  copies   %.1f GB/s read + written (table %.1f)   launch %.2f us (table %.2f)\n",
           b->target.copy_gbs, p->target->copy_gbs, b->target.launch_us, p->target->launch_us);
+  if (r->tune.products)
+    fprintf(to,
+            "  products %d of %d are faster by another algorithm than the rule's, one of each takes "
+            "%.3f ms instead of %.3f;\n           later runs take them from %s\n",
+            r->tune.faster, r->tune.products, 1e3 * r->tune.best, 1e3 * r->tune.rule, r->tune.path);
   if (p->target->kind == DEV_CUDA && r->overhead_bytes > 0)
     fprintf(to, "  overhead %.1f MiB besides the arena (table %.1f)\n",
             (double)r->overhead_bytes / (1 << 20), (double)p->target->overhead_bytes / (1 << 20));
@@ -244,6 +249,10 @@ void bench_json(const BenchReport *b, FILE *to) {
   real(o, "copy_gbs", b->target.copy_gbs);
   real(o, "launch_us", b->target.launch_us);
   whole(o, "overhead_bytes", r->overhead_bytes);
+  whole(o, "products", r->tune.products);
+  whole(o, "products_faster", r->tune.faster);
+  real(o, "products_rule_seconds", r->tune.rule);
+  real(o, "products_seconds", r->tune.best);
   real(o, "step_seconds", measured_step(b));
   real(o, "predicted_step_seconds", step_seconds(b, b->predicted));
   real(o, "calibrated_step_seconds", step_seconds(b, b->calibrated));

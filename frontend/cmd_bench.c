@@ -141,6 +141,7 @@ int cmd_bench(Cli *c) {
   if (!p) return cli_fail(c, EXIT_DEVICE, "%s", why);
   BenchOptions o = {.runs = (int)(c->flag.runs < 10000 ? c->flag.runs : 10000),
                     .seconds = SECONDS,
+                    .tune = true,
                     .threads = c->flag.threads > 0 ? (int)c->flag.threads : 0};
   BenchResult r;
   Fail f = {0};

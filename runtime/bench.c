@@ -141,7 +141,9 @@ static bool time_programs(Replay *r, const BenchOptions *o, Arena *a, BenchResul
 bool bench_run(const Program *p, const BenchOptions *o, Arena *a, BenchResult *to, Fail *f) {
   *to = (BenchResult){0};
   DeviceOptions options = {.threads = o->threads};
+  const DeviceApi *api = device_for(p, f);
   Replay r;
+  if (!api || (o->tune && api->tune && !api->tune(p, &options, a, &to->tune, f))) return false;
   if (!replay_open(&r, p, &options, f)) return false;
   int64_t taken = r.api->measured(r.device);
   to->overhead_bytes = p->cuda && taken > p->arena_bytes ? taken - p->arena_bytes : 0;

@@ -18,6 +18,7 @@ typedef struct {
 
 typedef struct {
   BenchProgram micro, update;
+  DeviceTune tune; /* products 0: not timed */
   double copy_rate;       /* bytes a second, read + written; 0 unknown */
   int64_t overhead_bytes; /* that the device holds for us besides the arena, before anything was
                              timed */
@@ -28,9 +29,10 @@ typedef struct {
   int threads;    /* CPU; 0 = all cores */
   int runs;       /* at most, of each program */
   double seconds; /* time after which no further run starts; three are made in any case */
+  bool tune;      /* first find the products' algorithms, for these runs and later ones */
 } BenchOptions;
 
 /* Weights are initialised by the program's seed; tokens are uniform. Nothing is read or written but
- * the device. */
+ * the device and with `tune` the table of algorithms. */
 bool bench_run(const Program *p, const BenchOptions *o, Arena *a, BenchResult *r, Fail *f);
 #endif

@@ -170,6 +170,9 @@ enum {
   X(cublasLtMatmulAlgoGetHeuristic,                                                                \
     (LtHandle h, LtMatmulDesc d, LtMatrixLayout a, LtMatrixLayout b, LtMatrixLayout c,             \
      LtMatrixLayout out, LtPreference p, int n, LtHeuristic *r, int *found))                       \
+  X(cublasLtMatmulAlgoCheck,                                                                       \
+    (LtHandle h, LtMatmulDesc d, LtMatrixLayout a, LtMatrixLayout b, LtMatrixLayout c,             \
+     LtMatrixLayout out, const LtAlgo *algo, LtHeuristic *r))                                      \
   X(cublasLtMatmul,                                                                                \
     (LtHandle h, LtMatmulDesc d, const void *alpha, CUdeviceptr a, LtMatrixLayout la,              \
      CUdeviceptr b, LtMatrixLayout lb, const void *beta, CUdeviceptr c, LtMatrixLayout lc,         \

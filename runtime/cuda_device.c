@@ -102,8 +102,7 @@ static bool ready_commands(Device *d, Fail *f) {
       const Cmd *c = &code->cmds[k];
       CudaCmd *r = &d->cmds[i][k];
       if (c->kind == CMD_GEMM) {
-        if (!d->lt && (!cublaslt_load(f) || lt.cublasLtCreate(&d->lt) != 0))
-          return fail_set(f, EXIT_DEVICE, "cuBLASLt cannot be started");
+        if (!d->lt && !cuda_gemm_open(d, f)) return false;
         r->gemm = arena_new_of(d->memory, CudaGemm);
         if (!cuda_gemm_ready(d, c, r->gemm, f)) return false;
       } else if (c->nlaunches) {
@@ -285,7 +284,7 @@ static int64_t cuda_measured_host(Device *d) {
   return d->pinned ? round_up(d->p->host_bytes, 4096) : 0;
 }
 
-static void cuda_close(Device *d) {
+void cuda_close(Device *d) {
   if (!d) return;
   if (d->stream) cu.cuStreamSynchronize(d->stream);
   for (int i = 0; d->graphs && i < d->p->nprograms; i++)
@@ -308,15 +307,22 @@ static void cuda_close(Device *d) {
   arena_free(d->memory);
 }
 
-static Device *cuda_open(const Program *p, const DeviceOptions *o, Fail *f) {
+Device *cuda_open_cold(const Program *p, const DeviceOptions *o, Fail *f) {
   Arena *a = arena_new();
   Device *d = arena_new_of(a, Device);
   d->p = p;
   d->memory = a;
   d->options = *o;
   if ((!p->host_bytes || cuda_host_room(p, f)) && open_context(d, f) && open_modules(d, f) && open_arena(d, f) &&
-      cuda_host_open(d, f) && open_ring(d, f) && ready_commands(d, f) && warm_up(d, f))
+      cuda_host_open(d, f) && open_ring(d, f) && ready_commands(d, f))
     return d;
+  cuda_close(d);
+  return NULL;
+}
+
+static Device *cuda_open(const Program *p, const DeviceOptions *o, Fail *f) {
+  Device *d = cuda_open_cold(p, o, f);
+  if (!d || warm_up(d, f)) return d;
   cuda_close(d);
   return NULL;
 }
@@ -334,5 +340,7 @@ const DeviceApi device_cuda = {
     .time = cuda_time,
     .watch = cuda_watch,
     .copy_rate = cuda_copy_rate,
+    .tune = cuda_tune,
+    .record = cuda_record,
     .close = cuda_close,
 };

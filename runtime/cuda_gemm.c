@@ -1,5 +1,5 @@
-/* cuda_gemm.c - GEMM commands through cuBLASLt: our workspace, no hidden memory, algorithms by a
- * fixed rule.
+/* cuda_gemm.c - GEMM commands through cuBLASLt: our workspace, no hidden memory, algorithms from a
+ * table of measurements or by a fixed rule.
  *
  * Matrices of a Gemm are row-major; cuBLASLt's are column-major, where a row-major matrix is its
  * transpose. So C[M,N] = A B is computed as C^T = B^T A^T: B is the first operand, A the second,
@@ -11,7 +11,9 @@
  *
  * The rule: the first algorithm of cuBLASLt's heuristic that needs no more than the plan's
  * workspace, without partial sums in the output's dtype. The query depends on shapes, dtypes and
- * alignment only, so that a recomputed or repeated product takes the same algorithm. */
+ * alignment only, so that a recomputed or repeated product takes the same algorithm. The table
+ * (gemm_table.h) is asked first, by a key of just these; it may also say that a product with a long
+ * odd size is not cut. */
 #include "cuda_parts.h"
 #include <string.h>
 
@@ -50,14 +52,55 @@ static uint32_t alignment(int64_t offset) {
   return align;
 }
 
-static bool choose(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
+static void alignments(const Cmd *c, const GemmPart *g, uint32_t align[3]) {
+  align[0] = alignment(place(&c->tensors[1], g->offset_b));
+  align[1] = alignment(place(&c->tensors[0], g->offset_a));
+  align[2] = alignment(place(&c->tensors[2], g->offset_c));
+}
+
+uint64_t cuda_gemm_key(const Cmd *c, const GemmPart *g) {
+  const Gemm *m = &g->m;
+  uint32_t align[3];
+  alignments(c, g, align);
+  int64_t all[] = {m->batch,
+                   m->m,
+                   m->n,
+                   m->k,
+                   m->lda,
+                   m->ldb,
+                   m->ldc,
+                   m->step_a,
+                   m->step_b,
+                   m->step_c,
+                   m->trans_a,
+                   m->trans_b,
+                   m->accumulate,
+                   m->tf32,
+                   c->tensors[0].dtype,
+                   c->tensors[1].dtype,
+                   c->tensors[2].dtype,
+                   align[0],
+                   align[1],
+                   align[2],
+                   c->workspace_bytes};
+  return hash_bytes(all, sizeof all, 0);
+}
+
+const char *cuda_gemm_text(Arena *a, const Cmd *c, const GemmPart *g) {
+  const Gemm *m = &g->m;
+  return arena_printf(a, "%lldx %lldx%lldx%lld %s%s %s>%s%s%s", (long long)m->batch,
+                      (long long)m->m, (long long)m->n, (long long)m->k, m->trans_a ? "T" : "N",
+                      m->trans_b ? "T" : "N", dtype_name(c->tensors[0].dtype),
+                      dtype_name(c->tensors[2].dtype), m->accumulate ? " +=" : "",
+                      m->tf32 ? " tf32" : "");
+}
+
+int cuda_gemm_candidates(Device *d, const Cmd *c, const GemmPart *g, int most, LtHeuristic *to,
+                         Fail *f) {
   LtPreference pref = NULL;
   uint64_t workspace = (uint64_t)c->workspace_bytes;
-  uint32_t reduction = LT_REDUCTION_NOT_OUTPUT_TYPE;
-  uint32_t align[] = {alignment(place(&c->tensors[1], g->offset_b)),
-                      alignment(place(&c->tensors[0], g->offset_a)),
-                      alignment(place(&c->tensors[2], g->offset_c))};
-  LtHeuristic best = {0};
+  uint32_t reduction = LT_REDUCTION_NOT_OUTPUT_TYPE, align[3];
+  alignments(c, g, align);
   int found = 0;
   bool ok = lt_ok(lt.cublasLtMatmulPreferenceCreate(&pref), c, "make a preference", f) &&
             lt_ok(lt.cublasLtMatmulPreferenceSetAttribute(pref, LT_PREF_WORKSPACE, &workspace, 8),
@@ -71,18 +114,43 @@ static bool choose(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
         lt.cublasLtMatmulPreferenceSetAttribute(pref, attributes[i], &align[i < 2 ? i : 2], 4), c,
         "take an alignment", f);
   ok = ok && lt_ok(lt.cublasLtMatmulAlgoGetHeuristic(d->lt, g->desc, g->a, g->b, g->c, g->c, pref,
-                                                     1, &best, &found),
+                                                     most, to, &found),
                    c, "choose an algorithm", f);
-  if (ok && (!found || best.state))
-    ok = fail_set(f, EXIT_DEVICE, "%s (%s): cuBLASLt has no algorithm for this product", c->name,
-                  c->where);
+  int good = 0;
+  for (int i = 0; ok && i < found; i++)
+    if (!to[i].state) to[good++] = to[i];
+  if (ok && !good)
+    fail_set(f, EXIT_DEVICE, "%s (%s): cuBLASLt has no algorithm for this product", c->name,
+             c->where);
   if (pref) lt.cublasLtMatmulPreferenceDestroy(pref);
-  g->algo = best.algo;
-  g->workspace = best.workspace;
-  return ok;
+  return good;
 }
 
-static bool part_ready(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
+/* Takes the table's algorithm, when the library still knows it and it fits. */
+static bool take_recorded(Device *d, const Cmd *c, GemmPart *g) {
+  const GemmChoice *choice = gemm_table_find(&d->gemms, cuda_gemm_key(c, g));
+  if (!choice) return false;
+  LtAlgo algo;
+  LtHeuristic r = {0};
+  memcpy(&algo, choice->algo, sizeof algo);
+  if (lt.cublasLtMatmulAlgoCheck(d->lt, g->desc, g->a, g->b, g->c, g->c, &algo, &r) != 0 ||
+      r.state || r.workspace > (size_t)c->workspace_bytes)
+    return false;
+  g->algo = algo;
+  g->workspace = r.workspace;
+  return true;
+}
+
+static bool choose(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
+  if (take_recorded(d, c, g)) return true;
+  LtHeuristic best = {0};
+  if (!cuda_gemm_candidates(d, c, g, 1, &best, f)) return false;
+  g->algo = best.algo;
+  g->workspace = best.workspace;
+  return true;
+}
+
+bool cuda_gemm_part(Device *d, const Cmd *c, GemmPart *g, Fail *f) {
   const Gemm *m = &g->m;
   const Tensor *t = c->tensors;
   int32_t op_b = m->trans_b, op_a = m->trans_a;
@@ -144,36 +212,61 @@ static void cut(const Cmd *c, CudaGemm *g) {
   }
 }
 
+GemmPart cuda_gemm_whole(const Cmd *c) {
+  return (GemmPart){.m = c->gemm};
+}
+
 bool cuda_gemm_ready(Device *d, const Cmd *c, CudaGemm *g, Fail *f) {
   cut(c, g);
+  GemmPart whole = cuda_gemm_whole(c);
+  if (g->nparts > 1 && gemm_table_find(&d->gemms, cuda_gemm_key(c, &whole))) {
+    g->part[0] = whole;
+    g->nparts = 1;
+  }
   bool ok = true;
-  for (int i = 0; ok && i < g->nparts; i++) ok = part_ready(d, c, &g->part[i], f);
+  for (int i = 0; ok && i < g->nparts; i++) ok = cuda_gemm_part(d, c, &g->part[i], f);
   return ok;
 }
 
-bool cuda_gemm_run(Device *d, const Cmd *c, const CudaGemm *g, Fail *f) {
+bool cuda_gemm_open(Device *d, Fail *f) {
+  char name[256] = "";
+  if (!cublaslt_load(f)) return false;
+  if (lt.cublasLtCreate(&d->lt) != 0) return fail_set(f, EXIT_DEVICE, "cuBLASLt cannot be started");
+  cu.cuDeviceGetName(name, sizeof name, d->ordinal);
+  d->gemms = gemm_table_new(
+      d->memory, arena_printf(d->memory, "%s, cuBLASLt %zu", name, lt.cublasLtGetVersion()));
+  const char *recorded = d->options.algorithms;
+  if (!recorded || !gemm_table_read(&d->gemms, recorded))
+    gemm_table_read(&d->gemms, gemm_table_path(d->memory, d->gemms.machine));
+  return true;
+}
+
+int cuda_gemm_multiply(Device *d, const Cmd *c, const GemmPart *g, const LtAlgo *algo,
+                       size_t workspace) {
   static const float alpha = 1;
   const Tensor *t = c->tensors;
+  CUdeviceptr a = device_at(d, place(&t[0], g->offset_a)),
+              b = device_at(d, place(&t[1], g->offset_b)),
+              out = device_at(d, place(&t[2], g->offset_c));
+  return lt.cublasLtMatmul(d->lt, g->desc, &alpha, b, g->a, a, g->b, &g->beta, out, g->c, out, g->c,
+                           algo, device_at(d, c->workspace_offset), workspace, d->stream);
+}
+
+bool cuda_gemm_run(Device *d, const Cmd *c, const CudaGemm *g, Fail *f) {
   for (int i = 0; i < g->nparts; i++) {
     const GemmPart *p = &g->part[i];
-    CUdeviceptr a = device_at(d, place(&t[0], p->offset_a)),
-                b = device_at(d, place(&t[1], p->offset_b)),
-                out = device_at(d, place(&t[2], p->offset_c));
-    if (!lt_ok(lt.cublasLtMatmul(d->lt, p->desc, &alpha, b, p->a, a, p->b, &p->beta, out, p->c, out,
-                                 p->c, &p->algo, device_at(d, c->workspace_offset), p->workspace,
-                                 d->stream),
-               c, "multiply", f))
-      return false;
+    if (!lt_ok(cuda_gemm_multiply(d, c, p, &p->algo, p->workspace), c, "multiply", f)) return false;
   }
   return true;
 }
 
+void cuda_gemm_drop_part(GemmPart *p) {
+  if (p->desc) lt.cublasLtMatmulDescDestroy(p->desc);
+  if (p->a) lt.cublasLtMatrixLayoutDestroy(p->a);
+  if (p->b) lt.cublasLtMatrixLayoutDestroy(p->b);
+  if (p->c) lt.cublasLtMatrixLayoutDestroy(p->c);
+}
+
 void cuda_gemm_drop(CudaGemm *g) {
-  for (int i = 0; i < g->nparts; i++) {
-    GemmPart *p = &g->part[i];
-    if (p->desc) lt.cublasLtMatmulDescDestroy(p->desc);
-    if (p->a) lt.cublasLtMatrixLayoutDestroy(p->a);
-    if (p->b) lt.cublasLtMatrixLayoutDestroy(p->b);
-    if (p->c) lt.cublasLtMatrixLayoutDestroy(p->c);
-  }
+  for (int i = 0; i < g->nparts; i++) cuda_gemm_drop_part(&g->part[i]);
 }

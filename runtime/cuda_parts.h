@@ -3,9 +3,10 @@
 #ifndef MTC_CUDA_PARTS_H
 #define MTC_CUDA_PARTS_H
 #include "cuda_api.h"
+#include "gemm_table.h"
 #include "replay.h"
 
-/* A product made ready: descriptors and the algorithm that the fixed rule chose. */
+/* A product made ready: descriptors and its algorithm, which the table or the fixed rule chose. */
 typedef struct {
   Gemm m;                              /* its sizes */
   int64_t offset_a, offset_b, offset_c; /* elements from the command's tensors */
@@ -61,6 +62,7 @@ struct Device {
   CUfunction *functions; /* per kernel name */
   CUdeviceptr schedules; /* the global mt_schedules of the images; 0 none */
   LtHandle lt;
+  GemmTable gemms;       /* algorithms from a file */
   CudaCmd **cmds;        /* per program, per command */
   CUgraphExec *graphs;   /* per program; NULL = not captured yet */
   char *ring;            /* pinned staging for writes that the stream orders */
@@ -74,10 +76,28 @@ static inline CUdeviceptr device_at(const Device *d, int64_t offset) {
   return d->arena + (CUdeviceptr)offset;
 }
 
-/* cuda_gemm.c */
+/* cuda_gemm.c. `ready` makes descriptors and takes algorithms; of a part alone: by the rule, up to `most` candidates,
+ * best first by the library's own estimate. Returns how many. */
+bool cuda_gemm_open(Device *d, Fail *f);
 bool cuda_gemm_ready(Device *d, const Cmd *c, CudaGemm *g, Fail *f);
+GemmPart cuda_gemm_whole(const Cmd *c);
+bool cuda_gemm_part(Device *d, const Cmd *c, GemmPart *g, Fail *f);
+int cuda_gemm_candidates(Device *d, const Cmd *c, const GemmPart *g, int most, LtHeuristic *to, Fail *f);
+uint64_t cuda_gemm_key(const Cmd *c, const GemmPart *g);
+const char *cuda_gemm_text(Arena *a, const Cmd *c, const GemmPart *g);
+/* One product in the stream, with this algorithm; the status of cuBLASLt. */
+int cuda_gemm_multiply(Device *d, const Cmd *c, const GemmPart *g, const LtAlgo *algo, size_t workspace);
 bool cuda_gemm_run(Device *d, const Cmd *c, const CudaGemm *g, Fail *f);
 void cuda_gemm_drop(CudaGemm *g);
+void cuda_gemm_drop_part(GemmPart *g);
+
+/* cuda_tune.c: DeviceApi.tune and record */
+bool cuda_tune(const Program *p, const DeviceOptions *o, Arena *a, DeviceTune *to, Fail *f);
+bool cuda_record(Device *d, const char *path, Fail *f);
+
+/* cuda_device.c: all of open but the first run of each program */
+Device *cuda_open_cold(const Program *p, const DeviceOptions *o, Fail *f);
+void cuda_close(Device *d);
 
 /* cuda_launch.c */
 bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *l, Fail *f);

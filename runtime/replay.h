@@ -26,11 +26,21 @@ typedef struct {
   bool poison; /* fill every transient buffer with 0xFF bytes (NaN) when a program starts and when
                   the buffer dies, and what a late copy writes when it may begin */
   CopyTimes copies;
+  const char *algorithms; /* CUDA: file of the products' algorithms (gemm_table.h) that a run
+                             recorded; NULL = those that `mtc bench` found on this machine */
 } DeviceOptions;
 
 /* Called after a command, when it and all before it have finished. *enough ends the run there; false with the failure
  * set ends it as well. */
 typedef bool CommandSeen(void *context, int cmd, bool *enough, Fail *f);
+
+/* What timing the products of a program found. */
+typedef struct {
+  int products, faster;  /* distinct ones; where another algorithm than the rule's was faster */
+  double rule, best;     /* seconds of one run of each: with the rule's algorithms, with the best */
+  const char *machine;   /* of the arena that was given */
+  const char *path;      /* the table that was written */
+} DeviceTune;
 
 typedef struct {
   const char *name; /* "cpu" */
@@ -62,6 +72,12 @@ typedef struct {
   /* Bytes a second, read + written, of large copies within the device; 0 when there is no room to
    * tell. */
   bool (*copy_rate)(Device *d, double *rate, Fail *f);
+  /* Times candidate algorithms of the program's products on random data, on a device of its own,
+   * and writes the fastest into the table that later opens read. NULL where there is no choice. */
+  bool (*tune)(const Program *p, const DeviceOptions *o, Arena *a, DeviceTune *to, Fail *f);
+  /* Writes the algorithms in use to a file for DeviceOptions.algorithms. NULL where there is no
+   * choice. */
+  bool (*record)(Device *d, const char *path, Fail *f);
   void (*close)(Device *d); /* NULL is fine */
 } DeviceApi;
 

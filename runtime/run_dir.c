@@ -1,5 +1,5 @@
-/* run_dir.c - the folder of a run: model.mtx, metrics.jsonl, step-N.mtck. Refuses to mix two runs.
- */
+/* run_dir.c - the folder of a run: model.mtx, metrics.jsonl, products.txt, step-N.mtck. Refuses to
+ * mix two runs. */
 #include "train_parts.h"
 
 #include <dirent.h>
@@ -9,6 +9,7 @@
 
 static bool is_ours(const char *name) {
   return !strcmp(name, "metrics.jsonl") || !strcmp(name, "model.mtx") ||
+         !strcmp(name, "products.txt") ||
          (str_starts(name, "step-") && strstr(name, ".mtck"));
 }
 

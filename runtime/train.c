@@ -83,10 +83,15 @@ static bool open_data(Train *t, Fail *f) {
   return t->options->dry_run > 0 || eval_open(t, f);
 }
 
+static const char *products_path(Train *t) {
+  return arena_printf(t->arena, "%s/products.txt", t->options->dir);
+}
+
 static bool open_device(Train *t, Fail *f) {
   const char *threads = getenv("MTC_THREADS");
   DeviceOptions o = {.threads = t->options->threads, .poison = t->options->poison};
   if (!o.threads && threads) o.threads = atoi(threads);
+  if (t->options->resume) o.algorithms = products_path(t);
   return replay_open(&t->replay, t->program, &o, f);
 }
 
@@ -305,6 +310,7 @@ static bool run(Train *t, Fail *f) {
   bool ok = dry || run_dir_open(o, &from, f);
   ok = ok && open_data(t, f) && open_device(t, f) && start_state(t, from, f);
   ok = ok && (dry || run_dir_store_program(o, t->program, f));
+  ok = ok && (dry || !t->replay.api->record || t->replay.api->record(t->replay.device, products_path(t), f));
   ok = ok && metrics_open(&t->metrics, dry ? NULL : o->dir, o->resume ? t->state.step : -1,
                           o->quiet, o->json, f);
   checkpoint_close(from);
