@@ -186,7 +186,7 @@ static bool gemm_command(const Unit *u, const Cluster *c, const PlanStep *s, Cmd
   const char *why = NULL;
   if (!dot_gemm(u->g, c, &cmd->tensors[0], &cmd->tensors[1], &cmd->tensors[2], &cmd->gemm, &why))
     return fail(u->b, arena_printf(u->b->arena, "`%s`: %s", c->name, why));
-  cmd->gemm.tf32 = u->b->p->job->precision.tf32;
+  cmd->gemm.tf32 = precision_tf32(&u->b->p->job->precision, n);
   return true;
 }
 

@@ -60,7 +60,7 @@ static void add_commands(BenchReport *b, const BenchProgram *t, Arena *a) {
         (BenchCommand){.program = x->name,
                        .name = code->cmds[i].name,
                        .kernel = kernel_text(b->program, &code->cmds[i], a),
-                       .cost = cost_kernel(&x->clusters, cluster, b->plan->job->precision.tf32),
+                       .cost = cost_kernel(&x->clusters, cluster, &b->plan->job->precision),
                        .time = t->cmd[i],
                        .predicted_ns = x->clusters.at[cluster].ns};
   }

@@ -272,6 +272,8 @@ Diag *elab_error(Elab *e, ErrId id, Loc at, const char *fmt, ...)
  * `layers_only`: for wrap. */
 bool select_check(Elab *e, const char *pattern, Loc at, bool layers_only);
 bool select_var(const char *pattern, const char *path);
+/* Warns of rules of `precision` for operations that the loss does not have. */
+void select_check_ops(Elab *e, const Graph *g);
 
 /* ---- job_train.c, job_sections.c, weights.c: sections ---- */
 void job_sections(Elab *e);

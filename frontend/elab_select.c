@@ -50,13 +50,56 @@ static void add_kind(Elab *e, Kinds *k, const char *path) {
   vec_push(e->arena, &k->count, 1);
 }
 
+static const char *nearest_op(const char *name) {
+  const char *names[OP_COUNT + 1];
+  int n = 0;
+  if (builtin_nearest(name)) names[n++] = builtin_nearest(name);
+  for (int op = 0; op < OP_COUNT; op++) names[n++] = op_name((Op)op);
+  return nearest_word(name, names, n);
+}
+
 static bool check_op(Elab *e, const char *pattern, Loc at) {
   const char *name = pattern + strlen("op:");
-  if (strpbrk(name, "*{[") || builtin_find(intern(name))) return true;
+  if (strpbrk(name, "*{[,") || builtin_find(intern(name)) || op_by_name(name) >= 0) return true;
   Diag *d = diag_error(e->d, E_NO_MATCH, at, "selector \"%s\" names no operation", pattern);
-  const char *near = builtin_nearest(name);
+  const char *near = nearest_op(name);
   if (near) diag_primary_label(e->d, d, "nearest: \"op:%s\"", near);
   return false;
+}
+
+/* What a node is called in `op:NAME`. Attention is one primitive with a softmax inside. */
+static bool op_matches(const char *pattern, const Node *n) {
+  if (selector_match(pattern, n->path, n->tag ? n->tag : op_name(n->op))) return true;
+  return n->op == OP_ATTENTION && selector_match(pattern, n->path, "softmax");
+}
+
+/* "layernorm, gelu, dot": what the graph holds, for a message. */
+static const char *ops_text(Elab *e, const Graph *g, int most) {
+  VEC(const char *) seen = {0};
+  Str s = {.arena = e->arena};
+  for (int i = 0; i < g->nodes.n && seen.n < most; i++) {
+    const Node *n = node_at(g, i);
+    const char *name = n->tag ? n->tag : op_kind(n->op) == CALL ? op_name(n->op) : NULL;
+    bool known = !name;
+    for (int k = 0; k < seen.n && !known; k++) known = !strcmp(seen.at[k], name);
+    if (known) continue;
+    str_addf(&s, "%s%s", seen.n ? ", " : "", name);
+    vec_push(e->arena, &seen, name);
+  }
+  return s.text ? s.text : "none";
+}
+
+void select_check_ops(Elab *e, const Graph *g) {
+  enum { NAMED = 8 };
+  for (int i = 0; i < e->job->precision.rules.n; i++) {
+    const PrecRule *r = &e->job->precision.rules.at[i];
+    bool found = !str_starts(r->pattern, "op:");
+    for (int k = 0; k < g->nodes.n && !found; k++) found = op_matches(r->pattern, node_at(g, k));
+    if (found) continue;
+    Diag *d = diag_warn(e->d, W_UNUSED, r->loc, "selector \"%s\" matches no operation of `%s`", r->pattern,
+                        e->named_item->name.text);
+    diag_help(e->d, d, "it has %s", ops_text(e, g, NAMED));
+  }
 }
 
 bool select_check(Elab *e, const char *pattern, Loc at, bool layers_only) {

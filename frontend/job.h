@@ -27,7 +27,14 @@ typedef struct {
   const char *pattern; /* path glob or "op:NAME" */
   int dtype;
   Loc loc;
+  bool tf32; /* f32, in products that may round their operands to TF32 */
 } PrecRule;
+/* Settings that may say `auto`: then the planner chooses the format (passes/formats.h). */
+typedef enum { FMT_COMPUTE, FMT_MASTER, FMT_MOMENTS, FMT_ACCUM, FMT_COUNT } FormatSetting;
+typedef struct {
+  bool open;       /* said auto */
+  const char *why; /* the reason of what stands there now; NULL = nobody has chosen yet */
+} FormatChoice;
 /* Factor on the loss, so that gradients in f16 do not vanish; always a power of two. */
 typedef struct {
   bool on, dynamic;
@@ -38,6 +45,7 @@ typedef struct {
   int compute; /* DT_F32, DT_BF16, DT_F16 or PREC_AUTO */
   bool tf32;
   int master, moments, accum, frozen; /* default f32 (frozen: compute) */
+  FormatChoice choice[FMT_COUNT];
   LossScale scale; /* dynamic unless given where something is f16 */
   VEC(PrecRule) rules;
 } Precision;

@@ -273,6 +273,7 @@ static void check_loss(Elab *e, Arena *scratch, const Fn *loss, int phase) {
   if (!g) return;
   if (!phase) {
     learn_targets(e, &b);
+    select_check_ops(e, g);
     learn_layers(e, g);
     check_reach(e, scratch, loss, g);
   }

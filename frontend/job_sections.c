@@ -108,16 +108,17 @@ static int tied_dtype(const Settings *s, const char *key, int auto_is) {
 static void read_rule(Elab *e, const Entry *en) {
   const Expr *x = en->value;
   bool is_auto = x->kind == EX_AUTO;
-  int dtype = x->kind == EX_DTYPE ? x->dtype : -1;
+  bool tf32 = x->kind == EX_NAME && !strcmp(x->text, "tf32");
+  int dtype = x->kind == EX_DTYPE ? x->dtype : tf32 ? DT_F32 : -1;
   if (!is_auto && (dtype < 0 || !dtype_is_float((DType)dtype))) {
-    diag_error(e->d, E_TYPE, x->loc, "a selector is given a number format, such as f32 or bf16");
+    diag_error(e->d, E_TYPE, x->loc, "a selector is given a number format, such as f32 or bf16, or auto");
     return;
   }
   for (int i = 0; i < en->patterns.n; i++) {
     const Name *p = &en->patterns.at[i];
     if (!select_check(e, p->text, p->loc, false)) continue;
     vec_push(e->arena, &e->job->precision.rules,
-             ((PrecRule){p->text, is_auto ? PREC_AUTO : dtype, en->loc}));
+             ((PrecRule){p->text, is_auto ? PREC_AUTO : dtype, en->loc, tf32}));
   }
 }
 
@@ -153,6 +154,9 @@ static void read_precision(Elab *e, const Item *it) {
   p->moments = tied_dtype(&s, "moments", PREC_AUTO);
   p->accum = tied_dtype(&s, "accum", PREC_AUTO);
   p->frozen = tied_dtype(&s, "frozen", p->compute);
+  static const char *const may_be_auto[FMT_COUNT] = {"compute", "master", "moments", "accum"};
+  for (int i = 0; i < FMT_COUNT; i++)
+    p->choice[i].open = settings_get(&s, may_be_auto[i])->dtype == PREC_AUTO;
   read_loss_scale(e, settings_get(&s, "loss_scale"), p);
 }
 

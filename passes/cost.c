@@ -128,15 +128,17 @@ static void count_attention(const Graph *g, const Node *n, KernelCost *out) {
   if (n->op == OP_ATTENTION_BWD) out->launches = 2;
 }
 
-KernelCost cost_kernel(const Clusters *cl, int cluster, bool tf32) {
+KernelCost cost_kernel(const Clusters *cl, int cluster, const Precision *p) {
   const Cluster *c = &cl->at[cluster];
   const Graph *g = cl->g;
-  KernelCost out = {.kind = c->kind, .type = DT_F32, .tf32 = tf32, .launches = 1};
+  KernelCost out = {.kind = c->kind, .type = DT_F32, .launches = 1};
   out.bytes = moved_bytes(g, c);
   if (c->kind == CL_LOOP) count_loop(g, c, &out);
   for (int i = 0; i < c->nnodes; i++) {
     const Node *n = node_at(g, c->nodes[i]);
     if (n->op == OP_DOT) count_gemm(g, n, &out);
+    if (n->op == OP_DOT || n->op == OP_ATTENTION || n->op == OP_ATTENTION_BWD)
+      out.tf32 = p && precision_tf32(p, n);
     if (n->op == OP_SCATTER_ADD) out.rows = shape_count(&val(g, n->in[0])->shape);
     if (n->op == OP_ATTENTION || n->op == OP_ATTENTION_BWD) count_attention(g, n, &out);
   }
@@ -238,9 +240,9 @@ int64_t cost_workspace(const KernelCost *k, const Target *t) {
   }
 }
 
-void cost_clusters(Clusters *c, const Target *t, bool tf32) {
+void cost_clusters(Clusters *c, const Target *t, const Precision *p) {
   for (int i = 0; i < c->n; i++) {
-    KernelCost k = cost_kernel(c, i, tf32);
+    KernelCost k = cost_kernel(c, i, p);
     c->at[i].flops = k.flops;
     c->at[i].bytes = k.bytes;
     c->at[i].ns = cost_ns(&k, t);

@@ -22,7 +22,8 @@ typedef struct {
   bool sums;   /* LOOP: along rows */
 } KernelCost;
 
-KernelCost cost_kernel(const Clusters *c, int cluster, bool tf32);
+/* p NULL: f32 products round nothing. */
+KernelCost cost_kernel(const Clusters *c, int cluster, const Precision *p);
 /* The value at micro-batch `at`, linear through a (at micro-batch at_a) and b (at at_b). */
 static inline int64_t linear_between(int64_t a, int64_t at_a, int64_t b, int64_t at_b, int64_t at) {
   return at_a == at_b ? a : a + (b - a) / (at_b - at_a) * (at - at_a);
@@ -38,6 +39,6 @@ int cost_class(const KernelCost *k, const Target *t);
 int64_t cost_workspace(const KernelCost *k, const Target *t);
 
 /* Fills flops, bytes, ns and workspace of every cluster. */
-void cost_clusters(Clusters *c, const Target *t, bool tf32);
+void cost_clusters(Clusters *c, const Target *t, const Precision *p);
 
 #endif

@@ -15,12 +15,12 @@ static bool is_made(const Unit *u) {
 Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
   Graph *own = arena_copy(a, g, sizeof *g); /* fusion replaces it */
   Built b = {.clusters = apart ? fuse_graph_apart(own, a) : fuse_graph(own, a)};
-  cost_clusters(&b.clusters, x->target, x->job->precision.tf32);
+  cost_clusters(&b.clusters, x->target, &x->job->precision);
   /* The map keeps the address of the clusters: they must not move. */
   Clusters *kept = arena_copy(a, &b.clusters, sizeof b.clusters);
   b.map = storage_map(kept, a);
   b.cost = arena_array(a, KernelCost, kept->n + 1);
-  for (int i = 0; i < kept->n; i++) b.cost[i] = cost_kernel(kept, i, x->job->precision.tf32);
+  for (int i = 0; i < kept->n; i++) b.cost[i] = cost_kernel(kept, i, &x->job->precision);
   for (int u = 0; u < b.map.nunits; u++)
     if (b.map.unit[u].input >= 0) b.inputs_bytes += round_up(b.map.unit[u].bytes, PLAN_ALIGN);
   return b;

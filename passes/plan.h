@@ -93,6 +93,9 @@ typedef struct {
  * ..) to job->vars on first use; the same variables for every choice. */
 TrainGraphs train_graphs(const Job *job, Arena *a, const GraphChoice *c);
 
+/* precision.c: may the f32 product n round its operands to TF32? */
+bool precision_tf32(const Precision *p, const Node *n);
+
 /* ---- the plan ---- */
 /*               id             text            json */
 #define BUF_CLASSES(X)                                                                             \

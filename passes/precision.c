@@ -11,11 +11,25 @@ static DType compute_dtype(const Precision *p) {
   return p->compute == PREC_AUTO ? DT_BF16 : (DType)p->compute;
 }
 
+const PrecRule *precision_rule(const Precision *p, const char *path, const char *tag) {
+  for (int i = p->rules.n - 1; i >= 0; i--)
+    if (selector_match(p->rules.at[i].pattern, path, tag)) return &p->rules.at[i];
+  return NULL;
+}
+
 /* The dtype of the last rule that matches, or -1. */
 static int rule_dtype(const Precision *p, const char *path, const char *tag) {
-  for (int i = p->rules.n - 1; i >= 0; i--)
-    if (selector_match(p->rules.at[i].pattern, path, tag)) return p->rules.at[i].dtype;
-  return -1;
+  const PrecRule *r = precision_rule(p, path, tag);
+  return r ? r->dtype : -1;
+}
+
+static const char *node_tag(const Node *n) {
+  return n->tag ? n->tag : op_name(n->op);
+}
+
+bool precision_tf32(const Precision *p, const Node *n) {
+  const PrecRule *r = p->rules.n ? precision_rule(p, n->path, node_tag(n)) : NULL;
+  return r && r->dtype != PREC_AUTO ? r->tf32 : p->tf32;
 }
 
 /* ---- variables ---- */
@@ -81,7 +95,7 @@ typedef struct {
 
 /* The dtype of the last rule for n, or -1. */
 static int node_rule(Pass *p, const Node *n) {
-  const char *tag = n->tag ? n->tag : op_name(n->op);
+  const char *tag = node_tag(n);
   if (p->last_path != n->path || p->last_tag != tag) {
     p->last_rule = rule_dtype(p->precision, n->path, tag);
     p->last_path = n->path;

@@ -15,6 +15,15 @@ void precision_vars(const Job *job);
 /* The master copy of a parameter, or the parameter itself when it has none. */
 int master_of(const Vars *vars, int param);
 
+/* The rule that decides for a path and the tag of a composition or the name of an operation; NULL
+ * when none matches. */
+const PrecRule *precision_rule(const Precision *p, const char *path, const char *tag);
+/* Why a value has its dtype, in words: the rule with its place, the setting, or the class of the
+ * value. NULL for what is no float. */
+const char *precision_why(const Job *job, const Node *n, const Value *v, Arena *a);
+/* Why a parameter is stored in its dtype. */
+const char *precision_why_stored(const Job *job, int var, Arena *a);
+
 /* Parameters of the forward graph must have been f32 when it was built, and precision_vars called
  * since. */
 Graph *graph_precision(const Graph *g, const Job *job, Arena *a);

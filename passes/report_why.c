@@ -2,6 +2,7 @@
  * path, and by which line. Input: a FitResult with a plan. Output: text. */
 #include <string.h>
 
+#include "precision.h"
 #include "report.h"
 
 /* PATH itself, or something below it: "h.3.attn" covers "h.3.attn.q.w" and "h.3.attn.q.w:grad". */
@@ -9,19 +10,6 @@ static bool under(const char *name, const char *path) {
   size_t n = strlen(path);
   if (!name || strncmp(name, path, n)) return false;
   return name[n] == 0 || name[n] == '.' || name[n] == ':' || n == 0;
-}
-
-static const char *deciding_rule(const Report *x, const char *path, const char *tag) {
-  const Precision *p = &x->r->job->precision;
-  for (int i = p->rules.n - 1; i >= 0; i--) {
-    const PrecRule *rule = &p->rules.at[i];
-    if (!selector_match(rule->pattern, path, tag)) continue;
-    char *at = loc_text(x->r->job->diags, x->arena, rule->loc);
-    return arena_printf(x->arena, "by \"%s\"%s%s", rule->pattern, *at ? " at " : "", at);
-  }
-  return p->compute < 0
-             ? "by `compute = auto`"
-             : arena_printf(x->arena, "by `compute = %s`", dtype_name((DType)p->compute));
 }
 
 /* "master 4 KiB, moments 8 KiB, gradients 4 KiB" of a parameter. */
@@ -53,7 +41,7 @@ static int variables(const Report *x, const char *path) {
             dtype_name(v->dtype), shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes),
             (long long)b->offset, buf_class_text(b->cls), derived_text(x, i));
     if (v->role == VAR_PARAM)
-      fprintf(x->to, "%-28s %s; %s\n", "", deciding_rule(x, v->path, NULL),
+      fprintf(x->to, "%-28s %s; %s\n", "", precision_why_stored(p->job, i, x->arena),
               v->trainable ? "trained" : "frozen");
   }
   return found;
@@ -83,6 +71,8 @@ static void one_output(const Report *x, const PlanProgram *p, int step, int k) {
     if (b->name != c->name) fprintf(x->to, ", in one buffer with %s", b->name);
   }
   fprintf(x->to, "%s%s\n", *at ? "   " : "", at);
+  const char *why = precision_why(plan->job, node_of(p->clusters.g, c->out[k]), v, x->arena);
+  if (why && b->program >= 0) fprintf(x->to, "%-28s %s\n", "", why);
 }
 
 /* Kept or rebuilt, with the figures of the decision. */

@@ -11,7 +11,7 @@ static Plan *plan_of(Arena *a, Graph *g) {
   Clusters c = fuse_graph(g, a);
   const char *wrong = fuse_verify(&c, a);
   if (wrong) fail_msg("%s", wrong);
-  cost_clusters(&c, target_by_name("cpu"), false);
+  cost_clusters(&c, target_by_name("cpu"), NULL);
   StorageMap *m = arena_new_of(a, StorageMap);
   Clusters *kept = arena_copy(a, &c, sizeof c);
   *m = storage_map(kept, a);

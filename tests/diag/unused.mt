@@ -12,6 +12,7 @@ model M(V = 16, D = 8) {
 }
 
 data bytes = text(train = "x.txt")
+precision { "op:gelu" = f32  "op:{dot,mean}" = bf16 }
 train {
   data = bytes.train
   dims { T = 4  B = auto }
@@ -20,4 +21,5 @@ train {
   optimizer = adamw(lr = 1e-3)
 }
 # expect warning[W0413] 7:9 parameter `spare` has no effect on the loss
-# expect warning[W0412] 18:11 batchnorm statistics are taken over the micro-batch (B=auto), not the batch (4)
+# expect warning[W0413] 15:13 selector "op:gelu" matches no operation of `M`
+# expect warning[W0412] 19:11 batchnorm statistics are taken over the micro-batch (B=auto), not the batch (4)

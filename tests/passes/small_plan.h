@@ -48,7 +48,7 @@ static inline SmallPlan small_plan(void) {
 
   s.c = naive_clusters(g, a);
   const Target *t = target_by_name("cpu");
-  cost_clusters(&s.c, t, false);
+  cost_clusters(&s.c, t, NULL);
   s.m = storage_map(&s.c, a);
   s.job = (Job){.arena = a, .vars = vars, .model = "small"};
   Job *job = arena_copy(a, &s.job, sizeof s.job);

@@ -21,7 +21,7 @@ static Fixture begin(void) {
 static KernelCost only_cost(Fixture *f, ValueId v) {
   graph_result(f->g, "v", v);
   Clusters c = naive_clusters(f->g, f->a);
-  return cost_kernel(&c, naive_cluster_of(&c, v), false);
+  return cost_kernel(&c, naive_cluster_of(&c, v), NULL);
 }
 
 static KernelCost gemm_cost(int64_t m, int64_t n, int64_t k, DType t) {

@@ -125,8 +125,67 @@ static void values(void **state) {
   arena_free(c.a);
 }
 
+/* Under f16 the residual stream is f32 from the embeddings to the last norm, and so is what flows into it, dropout and
+ * biases included; contractions still multiply f16. */
+static void f16_residual(void **state) {
+  (void)state;
+  static const Override set[] = {{"precision.compute", "f16"}, {"drop", "0.1"}};
+  Case c = of_model("gpt2", 2, set, FN_LOSS);
+  Graph *g = graph_simplify(c.g, c.a, true);
+  int sums = 0, branches = 0;
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    if (!x->nout) continue;
+    DType t = val(g, x->out)->dtype;
+    const char *why = precision_why(c.job, x, val(g, x->out), c.a);
+    if (x->op == OP_DOT) {
+      assert_int_equal(val(g, x->in[0])->dtype, DT_F16);
+      bool branch = str_ends(x->path, "c_proj") || str_ends(x->path, "m_proj");
+      assert_int_equal(t, branch ? DT_F32 : DT_F16);
+      branches += branch;
+      assert_true(why && strstr(why, branch ? "residual stream" : "compute = f16"));
+    }
+    if (x->op == OP_ADD && !x->tag_id && !strcmp(x->path, "h.0")) {
+      assert_int_equal(t, DT_F32);
+      sums++;
+    }
+    if (x->tag && !strcmp(x->tag, "layernorm") && x->op != OP_CAST && dtype_is_float(t))
+      assert_int_equal(t, DT_F32);
+  }
+  assert_int_equal(branches, 4);
+  assert_int_equal(sums, 2);
+  assert_true(c.job->precision.scale.on && c.job->precision.scale.dynamic);
+  arena_free(c.a);
+}
+
+/* A rule for some layers' products, and one that takes it back. */
+static void tf32_by_rule(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Job *job = tiny_job(a, "gpt2", 1, f32);
+  Precision *p = &job->precision;
+  p->rules.n = 0;
+  vec_push(a, &p->rules, ((PrecRule){.pattern = "h[*].*", .dtype = DT_F32, .loc = NO_LOC, .tf32 = true}));
+  vec_push(a, &p->rules, ((PrecRule){.pattern = "h[1].c_fc", .dtype = DT_F32, .loc = NO_LOC}));
+  Graph *g = job_graph(job, a, FN_LOSS, 0, 2);
+  int with = 0, without = 0;
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    if (x->op != OP_DOT) continue;
+    bool rounds = precision_tf32(p, x);
+    assert_int_equal(rounds, str_starts(x->path, "h.") && strcmp(x->path, "h.1.c_fc") != 0);
+    with += rounds, without += !rounds;
+  }
+  assert_int_equal(with, 7);
+  assert_int_equal(without, 2); /* the rule's layer and the head */
+  p->rules.n = 0, p->tf32 = true;
+  for (NodeId n = 0; n < g->nodes.n; n++)
+    if (node_at(g, n)->op == OP_DOT) assert_true(precision_tf32(p, node_at(g, n)));
+  arena_free(a);
+}
+
 static PrecRule rule(const char *pattern, DType t) {
-  return (PrecRule){pattern, t, NO_LOC};
+  return (PrecRule){.pattern = pattern, .dtype = t, .loc = NO_LOC};
 }
 
 static void rules(void **state) {
@@ -184,6 +243,7 @@ int main(void) {
       cmocka_unit_test(inside_llama),  cmocka_unit_test(declared),
       cmocka_unit_test(parameters),    cmocka_unit_test(values),
       cmocka_unit_test(rules),         cmocka_unit_test(frozen),
+      cmocka_unit_test(f16_residual),  cmocka_unit_test(tf32_by_rule),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
