@@ -1,6 +1,6 @@
 /* program.c - the commands of a program and the kernels behind them: see program.h.
  *
- * One command a step of the plan. Loop clusters are lowered to kernels; kernels of equal text are
+ * One command a step of the plan, and those of copies between them. Loop clusters are lowered to kernels; kernels of equal text are
  * one function, so that all layers share it. The C target's functions are one translation unit,
  * compiled here; CUDA's are collected by cuda_build. */
 #include "program.h"
@@ -255,18 +255,17 @@ static bool is_end(const PlanProgram *from, int buf) {
   return false;
 }
 
-/* Buffers that nothing reads after a command, in order of commands. Inputs and results belong to
- * the host as well. */
-static void deaths(const Plan *p, int program, ProgramCode *code, Arena *a) {
+/* Buffers that nothing reads after a command, in order of commands: place[s] is where buffers die that live up to step
+ * s. Inputs and results belong to the host as well. */
+static void deaths(const Plan *p, int program, ProgramCode *code, const int *place, Arena *a) {
   const PlanProgram *from = &p->programs.at[program];
   code->deaths = arena_alloc(a, sizeof *code->deaths * (size_t)(p->bufs.n + 1));
   int *count = arena_array(a, int, code->ncmds + 2);
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0; i < p->bufs.n; i++) {
       const PlanBuf *buf = &p->bufs.at[i];
-      if (buf->program != program || is_end(from, i)) continue;
-      int last = buf->last < code->ncmds ? buf->last : code->ncmds - 1;
-      if (last < 0) continue;
+      if (buf->program != program || is_end(from, i) || from->nsteps == 0) continue;
+      int last = place[buf->last < from->nsteps ? buf->last : from->nsteps - 1];
       if (!pass) {
         count[last + 1]++;
       } else {
@@ -299,17 +298,74 @@ static void ends(const Plan *p, const PlanProgram *from, ProgramCode *code, Aren
   }
 }
 
+/* ---- copies between host variables and their stages ---- */
+
+typedef struct {
+  const Unit *u;
+  ProgramCode *code;
+  int *cmd;    /* per copy of the plan: its command */
+  int done[2]; /* by direction: copies before this one were waited for */
+} Copies;
+
+static void copy_command(Copies *x, int i) {
+  const Plan *p = x->u->b->p;
+  const PlanCopy *c = &x->u->from->copies[i];
+  const PlanBuf *stage = &p->bufs.at[c->stage];
+  x->cmd[i] = x->code->ncmds;
+  x->code->cmds[x->code->ncmds++] = (Cmd){.kind = CMD_COPY,
+                                          .name = stage->name,
+                                          .where = p->job->diags ? loc_text(p->job->diags, x->u->b->arena, stage->loc) : "",
+                                          .copy = {.to_host = c->to_host,
+                                                   .device_offset = stage->offset,
+                                                   .host_offset = p->bufs.at[c->host].offset,
+                                                   .bytes = stage->bytes}};
+}
+
+/* Copies of one direction end in order: who waits for one has waited for those before it. */
+static void wait_command(Copies *x, int i) {
+  const PlanCopy *c = &x->u->from->copies[i];
+  if (i < x->done[c->to_host]) return;
+  x->done[c->to_host] = i + 1;
+  Cmd *cmd = &x->code->cmds[x->code->ncmds++];
+  *cmd = x->code->cmds[x->cmd[i]];
+  cmd->kind = CMD_WAIT;
+  cmd->copy.awaited = x->cmd[i];
+}
+
+/* What happens before step s; *at is the first copy that has not begun. Returns the last command after which what died in
+ * the step before is free. */
+static int boundary(Copies *x, int s, int *at) {
+  const PlanProgram *from = x->u->from;
+  for (int way = 0; way < 2; way++) {
+    int last = -1;
+    for (int i = 0; i < *at; i++)
+      if (from->copies[i].to_host == way && from->copies[i].end == s) last = i;
+    if (last >= 0) wait_command(x, last);
+  }
+  int free = x->code->ncmds - 1;
+  for (; *at < from->ncopies && from->copies[*at].begin == s; ++*at) {
+    copy_command(x, *at);
+    if (from->copies[*at].end == s) wait_command(x, *at);
+    if (from->copies[*at].to_host) free = x->code->ncmds - 1;
+  }
+  return free;
+}
+
 static bool one_program(Build *b, int i) {
   const PlanProgram *from = &b->p->programs.at[i];
   ProgramCode *code = &b->out->programs[i];
   Unit u = {b, from, from->clusters.g};
   code->name = from->name;
-  code->ncmds = from->nsteps;
-  code->cmds = arena_array(b->arena, Cmd, code->ncmds + 1);
-  for (int s = 0; s < from->nsteps; s++)
-    if (!command(&u, &from->steps[s], &code->cmds[s])) return false;
+  code->cmds = arena_array(b->arena, Cmd, from->nsteps + 2 * from->ncopies + 1);
+  Copies x = {.u = &u, .code = code, .cmd = arena_array(b->arena, int, from->ncopies + 1)};
+  int *place = arena_array(b->arena, int, from->nsteps + 1), at = 0;
+  for (int s = 0; s <= from->nsteps; s++) {
+    int free = boundary(&x, s, &at);
+    if (s > 0) place[s - 1] = free;
+    if (s < from->nsteps && !command(&u, &from->steps[s], &code->cmds[code->ncmds++])) return false;
+  }
   ends(b->p, from, code, b->arena);
-  deaths(b->p, i, code, b->arena);
+  deaths(b->p, i, code, place, b->arena);
   return true;
 }
 

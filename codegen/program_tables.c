@@ -13,7 +13,8 @@ _Static_assert((int)PV_PARAM == (int)VAR_PARAM && (int)PV_STATE == (int)VAR_STAT
                "variable roles");
 
 Tensor program_tensor(const Plan *p, const Storage *at, const Shape *s, DType t) {
-  Tensor out = {.offset = p->bufs.at[at->buf].offset + at->offset, .dtype = t, .rank = s->rank};
+  const PlanBuf *b = &p->bufs.at[at->buf];
+  Tensor out = {.offset = b->offset + at->offset, .host = b->space == SPACE_HOST, .dtype = t, .rank = s->rank};
   memcpy(out.dim, s->dim, sizeof *out.dim * (size_t)s->rank);
   memcpy(out.stride, at->stride, sizeof *out.stride * (size_t)s->rank);
   /* An axis of one element has no stride; files want none that could lead outside. */
@@ -135,6 +136,7 @@ void program_tables(const Plan *p, Program *out) {
   out->seed = j->seed;
   out->params = j->params;
   out->vocab = vocabulary(p);
+  out->host_bytes = p->host_bytes;
   out->arena_bytes = p->arena_bytes;
   out->persistent_bytes = p->persistent_bytes;
   out->peak_bytes = p->peak_bytes;

@@ -107,6 +107,10 @@ int cli_plan_args(Cli *c, const Job *job, PlanArgs *args) {
   args->reserve_bytes = t->kind == DEV_CUDA ? (int64_t)256 << 20 : 0;
   if (c->flag.reserve.text) args->reserve_bytes = cli_bytes(&c->flag.reserve, whole);
   if (args->reserve_bytes < 0) return cli_usage(c, "--reserve %s: a share needs a card with a size of its own", c->flag.reserve.text);
+  if (c->flag.host_ram.text) {
+    args->host_bytes = cli_bytes(&c->flag.host_ram, 0);
+    if (args->host_bytes < 0) return cli_usage(c, "--host-ram %s: a size, not a share", c->flag.host_ram.text);
+  }
   if (c->flag.micro_batch >= 0) {
     code = positive(c, "--micro-batch", c->flag.micro_batch);
     if (code == EXIT_OK) code = check_micro_batch(c, job, c->flag.micro_batch);

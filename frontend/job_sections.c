@@ -162,14 +162,12 @@ static void read_precision(Elab *e, const Item *it) {
 
 static void read_memory(Elab *e, const Item *it) {
   static const RecomputeMode modes[] = {RC_AUTO, RC_NONE, RC_FULL};
-  static const int places[] = {0, 1, -1};
+  static const int places[] = {-1, 0, 1};
   Settings s = settings_new(e, "memory", it ? it->loc : NO_LOC);
   for (int i = 0; it && i < it->entries.n; i++) settings_entry(e, &s, it->entries.at[i], false);
   const SetValue *optimizer = settings_get(&s, "optimizer");
   e->job->memory.recompute = modes[settings_get(&s, "recompute")->choice];
   e->job->memory.optimizer = places[optimizer->choice];
-  if (optimizer->choice == 1)
-    job_say_not_yet(e, optimizer->loc, "the optimizer's state on the host");
 }
 
 /* ---- which sections there are ---- */

@@ -4,9 +4,11 @@
  * buffer for place_buffers. */
 #include "assemble.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "place.h"
+#include "stage.h"
 #include "timeline.h"
 
 const char *buf_class_text(BufClass c) {
@@ -53,29 +55,31 @@ int64_t variables_bytes(const Vars *v) {
   return sum;
 }
 
-void assemble_variables(Plan *p, Arena *a) {
+void assemble_variables(Plan *p, Arena *a, const bool *host) {
   const Vars *vars = p->job->vars;
-  int64_t at = 0;
+  int64_t at[] = {[SPACE_DEVICE] = 0, [SPACE_HOST] = 0};
   p->var_buf = arena_array(a, int, vars->all.n + 1);
   for (int cls = 0; cls < BC_COUNT; cls++) {
     for (int i = 0; i < vars->all.n; i++) {
       const Var *v = &vars->all.at[i];
       if ((int)variable_class(v->role) != cls) continue;
+      Space space = host && host[i] ? SPACE_HOST : SPACE_DEVICE;
       PlanBuf b = {.name = v->path,
                    .cls = (BufClass)cls,
-                   .space = SPACE_DEVICE,
-                   .offset = at,
+                   .space = space,
+                   .offset = at[space],
                    .program = -1,
                    .var = i,
                    .value = -1,
                    .loc = v->loc};
       b.bytes = round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
-      at += b.bytes;
+      at[space] += b.bytes;
       p->var_buf[i] = p->bufs.n;
       vec_push(a, &p->bufs, b);
     }
   }
-  p->persistent_bytes = at;
+  p->persistent_bytes = at[SPACE_DEVICE];
+  p->host_bytes = at[SPACE_HOST];
 }
 
 /* What the parts of one program's assembly share. */
@@ -86,6 +90,9 @@ typedef struct {
   Timeline time;
   int *inst_buf; /* per instance: in Plan.bufs */
   int *unit_buf; /* per unit: of variables and inputs */
+  StagePlan stages; /* of host variables; without windows when there are none */
+  int first_stage;  /* buffer of the first window; those of the others follow */
+  int *window;      /* per variable: the window of the step at hand, or -1 */
 } Assembly;
 
 static bool is_made(const Unit *u) {
@@ -212,8 +219,103 @@ static int add_workspace(Plan *p, Assembly *t, int program, int step) {
   return p->bufs.n - 1;
 }
 
-static Storage storage_at(const Assembly *t, const ValuePlace *at, int inst) {
+/* ---- stages of host variables ---- */
+
+static bool on_host(const Plan *p, int var) {
+  return p->bufs.at[p->var_buf[var]].space == SPACE_HOST;
+}
+
+/* Bytes alive at each step without stages: what room the copies have. */
+static int64_t *live_bytes(const Plan *p, const Assembly *t, int first_buf) {
+  int64_t *live = arena_array(t->arena, int64_t, t->time.nsteps + 2), now = 0;
+  for (int i = first_buf; i < p->bufs.n; i++) {
+    live[p->bufs.at[i].first] += p->bufs.at[i].bytes;
+    live[p->bufs.at[i].last + 1] -= p->bufs.at[i].bytes;
+  }
+  for (int s = 0; s < t->time.nsteps; s++) {
+    now += live[s];
+    live[s] = now + round_up(t->c->at[t->time.trace[s]].workspace, PLAN_ALIGN);
+  }
+  return live;
+}
+
+static void plan_stages(const Plan *p, Assembly *t, int first_buf, int room) {
+  int nvars = p->job->vars->all.n;
+  bool *host = arena_array(t->arena, bool, nvars + 1), any = false;
+  for (int i = 0; i < nvars; i++) any |= host[i] = on_host(p, i);
+  if (!any) return;
+  HostUses uses = stage_uses(t->m, host, t->arena);
+  int64_t *ns = arena_array(t->arena, int64_t, t->c->n + 1);
+  for (int i = 0; i < t->c->n; i++) ns[i] = t->c->at[i].ns;
+  StageProblem x = {.nsteps = t->time.nsteps,
+                    .trace = t->time.trace,
+                    .ns = ns,
+                    .uses = &uses,
+                    .vars = p->job->vars,
+                    .target = p->target,
+                    .live = live_bytes(p, t, first_buf),
+                    .room = room};
+  t->stages = stage_plan(&x, t->arena);
+  t->window = t->stages.head;
+}
+
+static void add_stage_bufs(Plan *p, Assembly *t, int program) {
+  t->first_stage = p->bufs.n;
+  for (int k = 0; k < t->stages.n; k++) {
+    const StageWindow *w = &t->stages.at[k];
+    const PlanBuf *of = &p->bufs.at[p->var_buf[w->var]];
+    PlanBuf b = {.name = of->name,
+                 .cls = BC_STAGES,
+                 .space = SPACE_DEVICE,
+                 .bytes = w->bytes,
+                 .program = program,
+                 .first = w->in ? w->in_begin : w->first,
+                 .last = w->out && w->out_end - 1 > w->last ? w->out_end - 1 : w->last,
+                 .var = w->var,
+                 .value = -1,
+                 .loc = of->loc};
+    vec_push(t->arena, &p->bufs, b);
+  }
+}
+
+static int by_begin(const void *a, const void *b) {
+  const PlanCopy *x = a, *y = b;
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  if (x->to_host != y->to_host) return x->to_host ? -1 : 1;
+  return (x->stage > y->stage) - (x->stage < y->stage); /* in order of windows */
+}
+
+static void add_copies(const Plan *p, const Assembly *t, PlanProgram *out) {
+  out->copies = arena_array(t->arena, PlanCopy, 2 * t->stages.n + 1);
+  for (int k = 0; k < t->stages.n; k++) {
+    const StageWindow *w = &t->stages.at[k];
+    PlanCopy c = {.host = p->var_buf[w->var], .stage = t->first_stage + k};
+    if (w->in) {
+      c.begin = w->in_begin;
+      c.end = w->first;
+      out->copies[out->ncopies++] = c;
+    }
+    if (w->out) {
+      c.to_host = true;
+      c.begin = w->last + 1;
+      c.end = w->out_end;
+      out->copies[out->ncopies++] = c;
+    }
+  }
+  qsort(out->copies, (size_t)out->ncopies, sizeof *out->copies, by_begin);
+}
+
+/* Where a value of a host variable lies in step s: in the stage of the variable's window. Steps are asked for in order. */
+static int stage_of(Assembly *t, int var, int s) {
+  int *w = &t->window[var];
+  while (*w >= 0 && t->stages.at[*w].last < s) *w = t->stages.at[*w].next;
+  ensure(*w >= 0 && t->stages.at[*w].first <= s, "assemble: variable %d has no stage at step %d", var, s);
+  return t->first_stage + *w;
+}
+
+static Storage storage_at(const Plan *p, Assembly *t, const ValuePlace *at, int inst, int step) {
   Storage s = {.buf = inst >= 0 ? t->inst_buf[inst] : t->unit_buf[at->unit], .offset = at->offset};
+  if (p->bufs.at[s.buf].space == SPACE_HOST) s.buf = stage_of(t, p->bufs.at[s.buf].var, step);
   memcpy(s.stride, at->stride, sizeof s.stride);
   return s;
 }
@@ -230,15 +332,20 @@ static void fill_steps(Plan *p, Assembly *t, int program, PlanProgram *out) {
     x->in = arena_array(t->arena, Storage, c->nin + 1);
     x->out = arena_array(t->arena, Storage, c->nout + 1);
     for (int k = 0; k < c->nin; k++)
-      x->in[k] = storage_at(t, &t->m->place[c->in[k]], time->in[s][k]);
+      x->in[k] = storage_at(p, t, &t->m->place[c->in[k]], time->in[s][k], s);
     for (int k = 0; k < c->nout; k++)
-      x->out[k] = storage_at(t, &t->m->out[x->cluster][k], time->out[s][k]);
+      x->out[k] = storage_at(p, t, &t->m->out[x->cluster][k], time->out[s][k], s);
     x->workspace = add_workspace(p, t, program, s);
     out->ns += c->ns;
   }
+  if (t->stages.n == 0) return;
+  out->ns = t->stages.ns;
+  out->in_ns = t->stages.in_ns;
+  out->out_ns = t->stages.out_ns;
+  out->exposed_ns = t->stages.exposed_ns;
 }
 
-static void fill_ends(Assembly *t, PlanProgram *out) {
+static void fill_ends(const Plan *p, Assembly *t, PlanProgram *out) {
   const Graph *g = t->c->g;
   out->inputs = arena_alloc(t->arena, sizeof *out->inputs * (size_t)(t->m->nunits + 1));
   for (int u = 0; u < t->m->nunits; u++) {
@@ -246,7 +353,7 @@ static void fill_ends(Assembly *t, PlanProgram *out) {
     if (v < 0) continue;
     out->inputs[out->ninputs].name = node_of(g, v)->sym;
     out->inputs[out->ninputs].value = v;
-    out->inputs[out->ninputs++].at = storage_at(t, &t->m->place[v], -1);
+    out->inputs[out->ninputs++].at = storage_at(p, t, &t->m->place[v], -1, 0);
   }
   out->nresults = g->results.n;
   out->results = arena_alloc(t->arena, sizeof *out->results * (size_t)(g->results.n + 1));
@@ -255,44 +362,78 @@ static void fill_ends(Assembly *t, PlanProgram *out) {
     out->results[i].name = g->result_names.at[i];
     out->results[i].value = g->results.at[i];
     out->results[i].at =
-        storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1);
+        storage_at(p, t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1, out->nsteps);
   }
 }
 
+/* Heights that were found for some buffers of a program; offsets are parallel to them. */
+typedef struct {
+  int n;
+  int *id; /* in Plan.bufs */
+  int64_t *offset, height;
+} Placed;
+
+enum { ALL_BUFS, STAGES_ONLY, OTHERS_ONLY };
+
+static Placed place_some(const Plan *p, Arena *a, int first_buf, int which, double effort) {
+  int most = p->bufs.n - first_buf;
+  Placed x = {.id = arena_array(a, int, most + 1), .offset = arena_array(a, int64_t, most + 1)};
+  PlaceBuf *b = arena_array(a, PlaceBuf, most + 1);
+  for (int i = first_buf; i < p->bufs.n; i++) {
+    const PlanBuf *buf = &p->bufs.at[i];
+    if (which != ALL_BUFS && (buf->cls == BC_STAGES) != (which == STAGES_ONLY)) continue;
+    x.id[x.n] = i;
+    b[x.n++] = (PlaceBuf){.lower = buf->first, .upper = buf->last + 1, .size = buf->bytes};
+  }
+  PlaceOptions opt = {.align = PLAN_ALIGN, .effort = effort};
+  x.height = x.n > 0 ? place_buffers(x.n, b, x.offset, &opt, NULL) : 0;
+  return x;
+}
+
+static void settle(Plan *p, const Placed *x, int64_t above) {
+  for (int i = 0; i < x->n; i++) p->bufs.at[x->id[i]].offset = p->persistent_bytes + above + x->offset[i];
+}
+
+/* All together; or stages, which come and go in a beat of their own, above the others, where that is lower. */
 static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
-  int n = p->bufs.n - first_buf;
-  PlaceBuf *b = arena_array(a, PlaceBuf, n + 1);
-  int64_t *offset = arena_array(a, int64_t, n + 1);
-  int64_t *change = arena_array(a, int64_t, out->nsteps + 2);
-  for (int i = 0; i < n; i++) {
-    const PlanBuf *x = &p->bufs.at[first_buf + i];
-    b[i] = (PlaceBuf){.lower = x->first, .upper = x->last + 1, .size = x->bytes};
+  const double effort = 0.25, effort_mixed = 0.02;
+  int64_t *change = arena_array(a, int64_t, out->nsteps + 2), live = 0;
+  for (int i = first_buf; i < p->bufs.n; i++) {
+    const PlanBuf *x = &p->bufs.at[i];
     change[x->first] += x->bytes;
     change[x->last + 1] -= x->bytes;
   }
-  int64_t live = 0;
   for (int s = 0; s <= out->nsteps; s++) {
     live += change[s];
     if (live <= out->liveness_bytes) continue;
     out->liveness_bytes = live;
     out->peak_step = s;
   }
-  PlaceInfo info;
-  PlaceOptions opt = {.align = PLAN_ALIGN, .effort = 0.25};
-  out->transient_bytes = n > 0 ? place_buffers(n, b, offset, &opt, &info) : 0;
-  for (int i = 0; i < n; i++) p->bufs.at[first_buf + i].offset = p->persistent_bytes + offset[i];
+  Placed all = place_some(p, a, first_buf, ALL_BUFS, out->ncopies ? effort_mixed : effort);
+  out->transient_bytes = all.height;
+  settle(p, &all, 0);
+  if (!out->ncopies || all.height == out->liveness_bytes) return;
+  Placed others = place_some(p, a, first_buf, OTHERS_ONLY, effort);
+  Placed stages = place_some(p, a, first_buf, STAGES_ONLY, effort_mixed);
+  if (others.height + stages.height >= all.height) return;
+  out->transient_bytes = others.height + stages.height;
+  settle(p, &others, 0);
+  settle(p, &stages, others.height);
 }
 
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
-                     const int *trace) {
+                     const int *trace, int room) {
   int program = p->programs.n, first_buf = p->bufs.n;
   Assembly t = {
       .m = m, .c = m->clusters, .arena = a, .time = timeline_run(m, a, ntrace, trace, true)};
   PlanProgram out = {.name = name, .clusters = *m->clusters};
   add_input_bufs(p, &t, program);
   add_instance_bufs(p, &t, program);
+  plan_stages(p, &t, first_buf, room);
+  add_stage_bufs(p, &t, program);
+  add_copies(p, &t, &out);
   fill_steps(p, &t, program, &out);
-  fill_ends(&t, &out);
+  fill_ends(p, &t, &out);
   place_program(p, a, first_buf, &out);
   vec_push(a, &p->programs, out);
   return program;
@@ -328,6 +469,10 @@ static uint64_t hash_program(uint64_t h, const PlanProgram *x) {
     h = hash_bytes(c->nodes, sizeof *c->nodes * (size_t)c->nnodes, h);
     h = hash_storage(hash_storage(h, st->in, c->nin), st->out, c->nout);
   }
+  for (int i = 0; i < x->ncopies; i++) {
+    const PlanCopy *c = &x->copies[i];
+    h = mix(mix(mix(h, c->stage), c->to_host), (int64_t)c->begin << 32 | c->end);
+  }
   return h;
 }
 
@@ -342,6 +487,7 @@ static uint64_t plan_id(const Plan *p) {
     const PlanBuf *b = &p->bufs.at[i];
     h = mix(mix(mix(h, b->bytes), b->offset), b->program);
     h = mix(mix(h, b->first), b->last);
+    if (b->space == SPACE_HOST) h = mix(h, SPACE_HOST);
   }
   for (int i = 0; i < p->programs.n; i++) h = hash_program(h, &p->programs.at[i]);
   for (int i = 0; i < p->phases.n; i++)
@@ -383,6 +529,10 @@ Ledger plan_ledger(const Plan *p) {
   for (int i = 0; i < p->bufs.n; i++) {
     const PlanBuf *b = &p->bufs.at[i];
     bool live = b->program < 0;
+    if (b->space == SPACE_HOST) {
+      l.host[b->cls] += b->bytes;
+      continue;
+    }
     if (b->program == l.program && l.program >= 0) {
       int peak = p->programs.at[l.program].peak_step;
       live = b->first <= peak && peak <= b->last;

@@ -7,14 +7,16 @@
 #define MTC_ASSEMBLE_H
 #include "storage.h"
 
-/* Gives every variable of the job its persistent buffer, by class and number. */
-void assemble_variables(Plan *p, Arena *a);
+/* Gives every variable of the job its persistent buffer, by class and number: in the host's arena where host[variable]
+ * (NULL: nowhere), else in the device's. */
+void assemble_variables(Plan *p, Arena *a, const bool *host);
 
 /* Appends a program that runs the clusters of m in the order of trace (an id that stands again is a
  * rebuild), with every buffer placed above the persistent ones. Inputs live through the whole of
- * their program. Returns its index. */
+ * their program. Host variables get their stages and copies, which run ahead as far as `room` allows (stage.h). Returns
+ * its index. */
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
-                     const int *trace);
+                     const int *trace, int room);
 
 /* Totals and the plan's id, once all programs and phases stand in p. */
 void assemble_finish(Plan *p, Arena *a);
@@ -31,6 +33,7 @@ int64_t variables_bytes(const Vars *v);
  * with overhead and reserve is peak_bytes. */
 typedef struct {
   int64_t bytes[BC_COUNT];
+  int64_t host[BC_COUNT]; /* pinned host memory */
   int64_t gaps;
   int program;
 } Ledger;

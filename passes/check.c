@@ -6,7 +6,7 @@
  * value's elements lie where. Proved: buffers alive together never overlap; each access stays
  * inside a living buffer; each read finds the wanted value, element for element (at the corners,
  * unit steps and some inner points of its index space), as last written; variables are assigned
- * once and in order; an output touches an input of its own step only where element by element is
+ * once and in order; host variables are used in stages that hold their newest content (check_copies.c); an output touches an input of its own step only where element by element is
  * safe. */
 #include "check.h"
 
@@ -31,6 +31,7 @@ typedef struct {
   int *assigned; /* per variable: assigns done so far */
   int *ordinal;  /* per node: VAR, ASSIGN: assigns of its variable that stand before it */
   int *mark;     /* per node: last step that computes it */
+  Copying copies;
   const char *why;
 } Replay;
 
@@ -121,6 +122,17 @@ static void hold(Replay *r, int buf, const Region *w) {
 
 /* ---- access ---- */
 
+/* The buffer that holds variable var for this step: its own, or a stage of it where it lives on the host. */
+static bool holds_variable(const Replay *r, int buf, int var) {
+  const PlanBuf *b = &r->p->bufs.at[buf];
+  if (r->p->bufs.at[r->p->var_buf[var]].space == SPACE_DEVICE) return r->p->var_buf[var] == buf;
+  return b->var == var && b->space == SPACE_DEVICE && b->program == r->program;
+}
+
+static bool is_stage(const Replay *r, int buf) {
+  return r->p->bufs.at[buf].program >= 0 && r->p->bufs.at[buf].var >= 0;
+}
+
 static bool access_ok(Replay *r, ValueId v, const Storage *s, const char *what) {
   if (s->buf < 0 || s->buf >= r->p->bufs.n) return fail(r, "%s of value %d has no buffer", what, v);
   const PlanBuf *b = &r->p->bufs.at[s->buf];
@@ -130,6 +142,7 @@ static bool access_ok(Replay *r, ValueId v, const Storage *s, const char *what) 
   if (lo < 0 || hi > b->bytes)
     return fail(r, "%s of value %d touches bytes %lld..%lld of buffer %s, which has %lld", what, v,
                 (long long)lo, (long long)hi, b->name, (long long)b->bytes);
+  if (b->space != SPACE_DEVICE) return fail(r, "%s of value %d is on the host", what, v);
   if (b->program >= 0 && b->program != r->program)
     return fail(r, "buffer %s is of another program", b->name);
   if (b->program >= 0 && r->step < r->prog->nsteps && (r->step < b->first || r->step > b->last))
@@ -202,8 +215,10 @@ static bool element_ok(Replay *r, ValueId v, const Storage *s, const int64_t *at
   const Node *n = node_of(r->g, x);
   if (n->op == OP_VAR) { /* a variable's own bytes, in row-major order */
     int var = (int)node_int(n, "var");
-    if (r->p->var_buf[var] != s->buf)
+    if (!holds_variable(r, s->buf, var))
       return fail(r, "value %d is read from buffer %d, not from its variable", v, s->buf);
+    const char *why = is_stage(r, s->buf) ? copying_read(&r->copies, s->buf, r->assigned[var], r->a) : NULL;
+    if (why) return fail(r, "%s", why);
     if (r->assigned[var] != r->ordinal[val(r->g, x)->def])
       return fail(r, "variable %s is read after %d assigns, wanted after %d",
                   r->g->vars->all.at[var].path, r->assigned[var], r->ordinal[val(r->g, x)->def]);
@@ -356,9 +371,9 @@ static bool step_ok(Replay *r, int index) {
   for (int k = 0; k < c->nout; k++) {
     if (!access_ok(r, c->out[k], &s->out[k], "a write")) return false;
     if (c->out_var[k] >= 0 &&
-        (r->p->var_buf[c->out_var[k]] != s->out[k].buf || s->out[k].offset != 0))
+        (!holds_variable(r, s->out[k].buf, c->out_var[k]) || s->out[k].offset != 0))
       return fail(r, "output %d does not lie in its variable", k);
-    if (c->out_var[k] < 0 && r->p->bufs.at[s->out[k].buf].program < 0)
+    if (c->out_var[k] < 0 && (r->p->bufs.at[s->out[k].buf].program < 0 || is_stage(r, s->out[k].buf)))
       return fail(r, "output %d lies in a persistent buffer that it is not assigned to", k);
   }
   if (c->workspace > 0) {
@@ -375,6 +390,9 @@ static bool step_ok(Replay *r, int index) {
   for (int k = 0; k < c->nout; k++) {
     Region w = region_of(r->g, c->out[k], &s->out[k]);
     hold(r, s->out[k].buf, &w);
+    if (!is_stage(r, s->out[k].buf)) continue;
+    const char *why = copying_write(&r->copies, s->out[k].buf, r->assigned[c->out_var[k]], r->a);
+    if (why) return fail(r, "%s", why);
   }
   return true;
 }
@@ -397,13 +415,21 @@ static bool program_ok(Replay *r) {
     Region w = region_of(r->g, x->inputs[i].value, &x->inputs[i].at);
     hold(r, x->inputs[i].at.buf, &w);
   }
+  r->copies = copying_begin(r->p, r->program, r->a);
   for (int s = 0; s < x->nsteps; s++) {
+    r->step = s;
+    const char *why = copying_boundary(&r->copies, s, r->a);
+    if (why) return fail(r, "%s", why);
     if (!step_ok(r, s)) return false;
     ran[x->steps[s].cluster] = true;
   }
   for (int i = 0; i < x->clusters.n; i++)
     if (!ran[i]) return fail(r, "cluster %s never runs", x->clusters.at[i].name);
   r->step = x->nsteps;
+  const char *why = copying_boundary(&r->copies, x->nsteps, r->a);
+  if (!why && r->copies.begun < x->ncopies) why = "a copy begins after the end";
+  if (!why) why = copying_end(&r->copies, r->assigned, r->a);
+  if (why) return fail(r, "%s", why);
   for (int i = 0; i < x->nresults; i++)
     if (!read_ok(r, x->results[i].value, &x->results[i].at)) return false;
   return true;

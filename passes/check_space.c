@@ -46,12 +46,12 @@ static int cut_of(const Cuts *c, int64_t at) {
   return (int)(x - c->cut);
 }
 
-/* Buffers of one program (with the persistent ones when program is -1) that are alive in [0,
+/* Buffers of one space and program (the persistent ones when program is -1) that are alive in [0,
  * steps). */
-static const char *apart(const Plan *p, Arena *a, int program, int steps) {
+static const char *apart(const Plan *p, Arena *a, Space space, int program, int steps) {
   VEC(int) list = {0};
   for (int i = 0; i < p->bufs.n; i++)
-    if (p->bufs.at[i].program == program) vec_push(a, &list, i);
+    if (p->bufs.at[i].program == program && p->bufs.at[i].space == space) vec_push(a, &list, i);
   Cuts c = {.cut = arena_array(a, int64_t, 2 * list.n + 2)};
   int *born = arena_array(a, int, steps + 2), *next = arena_array(a, int, p->bufs.n + 1);
   int *died = arena_array(a, int, steps + 2), *after = arena_array(a, int, p->bufs.n + 1);
@@ -97,7 +97,9 @@ const char *check_buffers(const Plan *p, Arena *a) {
     const PlanBuf *b = &p->bufs.at[i];
     if (b->bytes <= 0 || b->bytes % PLAN_ALIGN || b->offset % PLAN_ALIGN)
       return arena_printf(a, "buffer %s is not aligned", b->name);
-    int64_t end = b->program < 0 ? p->persistent_bytes : p->arena_bytes;
+    bool host = b->space == SPACE_HOST;
+    if (host && b->program >= 0) return arena_printf(a, "buffer %s of a program is on the host", b->name);
+    int64_t end = host ? p->host_bytes : b->program < 0 ? p->persistent_bytes : p->arena_bytes;
     if (b->offset < (b->program < 0 ? 0 : p->persistent_bytes) || b->offset + b->bytes > end)
       return arena_printf(a, "buffer %s lies outside its part of the arena", b->name);
     if (b->program >= p->programs.n) return arena_printf(a, "buffer %s is of no program", b->name);
@@ -105,8 +107,10 @@ const char *check_buffers(const Plan *p, Arena *a) {
   if (p->peak_bytes != p->arena_bytes + p->overhead_bytes + p->reserve_bytes)
     return "the peak does not add up";
   if (p->peak_bytes > p->budget_bytes) return "the peak exceeds the budget";
-  const char *why = apart(p, a, -1, 1);
+  if (p->host_bytes > p->host_budget_bytes) return "the host's arena exceeds its budget";
+  const char *why = apart(p, a, SPACE_DEVICE, -1, 1);
+  if (!why) why = apart(p, a, SPACE_HOST, -1, 1);
   for (int i = 0; i < p->programs.n && !why; i++)
-    why = apart(p, a, i, p->programs.at[i].nsteps + 1);
+    why = apart(p, a, SPACE_DEVICE, i, p->programs.at[i].nsteps + 1);
   return why;
 }

@@ -7,6 +7,7 @@
 #ifndef MTC_FIT_H
 #define MTC_FIT_H
 #include "cost.h"
+#include "residency.h"
 #include "timeline.h"
 
 /* One program at one micro-batch. */
@@ -36,8 +37,27 @@ typedef struct {
 
 /* A program of a phase that does not depend on the micro-batch. */
 typedef struct {
-  int64_t bytes, ns; /* transient bytes as placed, time */
+  int64_t bytes, ns; /* transient bytes, time */
+  int room;          /* of its copies */
 } Fixed;
+
+/* What a residency makes of a phase. */
+typedef struct {
+  VEC(Fixed) update; /* by rising bytes and falling time: more room for copies */
+  Fixed sample;
+  VEC(int) frontier; /* choices of the phase, fastest first, by falling peak */
+} Resident;
+
+typedef struct {
+  const Family *family;
+  int64_t micro_batch;
+  int trace;
+  int res;          /* in the pool's residencies */
+  int room, update; /* room of the micro program's copies and of the update's */
+  int64_t estimate; /* peak by liveness */
+  int64_t peak;     /* exact, -1 not yet known */
+  int64_t step_ns;
+} Choice;
 
 /* Sizes and times of one program of a family at one micro-batch. */
 typedef struct {
@@ -54,6 +74,8 @@ typedef struct {
   int recompute; /* RecomputeMode */
 } FitContext;
 
+typedef struct PhasePool PhasePool;
+
 /* ---- fit_family.c ---- */
 /* Leaves g as it is. */
 Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a);
@@ -63,9 +85,8 @@ bool fit_same_structure(const Built *a, const Built *b);
  * ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
  * tell. first is a graph that was built for
  * batch[0] already, or NULL. */
-typedef VEC(Family) FamilyList;
 bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
-                  const Graph *first, FamilyList *out);
+                  const Graph *first, PhasePool *out);
 /* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
  * adds the traces that are new at the end. An end without a begin does nothing. */
 void fit_solve_begin(const FitContext *x, Family *f);
@@ -78,5 +99,43 @@ Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int
                  int64_t at);
 /* Transient bytes of a program: inputs and the most that is alive. */
 int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
+
+/* ---- fit.c ---- */
+struct PhasePool {
+  int phase;
+  VEC(Family) families;
+  const Built *update, *sample; /* NULL when there is none */
+  Resident *res;                /* per residency */
+  VEC(Choice) all;              /* every candidate, fastest first */
+  VEC(int) frontier;            /* of all residencies: fastest first, by falling peak */
+};
+
+struct FitPool {
+  FitContext x;
+  PlanArgs args;
+  Residencies res;
+  int nphases;
+  PhasePool *phase; /* NULL when there is no hope or the job cannot be planned */
+};
+
+/* A plan with the variables of a residency and nothing else. */
+Plan *fit_new_plan(const FitPool *f, Arena *a, int res);
+enum { PLAIN_ROOM = 2 }; /* of the copies of programs that leave no choice */
+/* Appends a graph that is run as it stands; -1 when it is NULL. */
+int fit_assemble_plain(const FitPool *f, Plan *p, Arena *a, const char *name, Graph *g, int room);
+/* Context and what pinning takes of the card. */
+int64_t fit_overhead(const FitPool *f, int res);
+/* Peak of the whole process, as the granule of the target rounds the arena. */
+int64_t fit_whole_peak(const FitPool *f, int res, int64_t transient);
+/* The budget, or the card where that is less. */
+int64_t fit_capped_budget(const PlanArgs *args);
+/* Chunks that the graph really has. */
+int fit_chunks_of(const Graph *g);
+static inline int64_t max64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/* ---- fit_price.c: the candidates of a phase, once all variables exist ---- */
+void fit_fill_pool(const FitPool *f, PhasePool *pool, const int64_t *batch, int n);
 
 #endif

@@ -122,7 +122,7 @@ static const Built *built_at(Builds *b, int64_t at, bool apart) {
 
 /* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1
  * alone with (2, 4). */
-static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, FamilyList *out) {
+static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, PhasePool *out) {
   for (int i = 0; i < n; i++) {
     Family f = {.phase = b->phase,
                 .chunks = b->chunks,
@@ -140,14 +140,14 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Fam
       f.most = batch[n - 1];
     }
     vec_push(b->x->arena, &f.traces, as_it_stands(f.micro[0], b->x->arena));
-    vec_push(b->x->arena, out, f);
+    vec_push(b->x->arena, &out->families, f);
     if (f.most == batch[n - 1]) break;
   }
   return true;
 }
 
 bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
-                  const Graph *first, FamilyList *out) {
+                  const Graph *first, PhasePool *out) {
   Builds b = {.x = x, .phase = phase, .chunks = chunks};
   if (first) {
     b.known[0].at = batch[0];

@@ -110,7 +110,8 @@ bool precision_tf32(const Precision *p, const Node *n);
   X(BC_RECOMPUTED,  "recomputed",     "recomputed")                                                \
   X(BC_LOGITS,      "logits",         "logits")                                                    \
   X(BC_TRANSIENT,   "transient",      "transient")                                                 \
-  X(BC_WORKSPACE,   "workspace",      "workspace")
+  X(BC_WORKSPACE,   "workspace",      "workspace")                                                 \
+  X(BC_STAGES,      "staging",        "staging")
 typedef enum {
 #define X(id, text, json) id,
   BUF_CLASSES(X)
@@ -145,7 +146,8 @@ typedef struct {
 
 /* A copy between a host variable and its stage on the device. It begins when all steps before `begin` have run, and is over before
  * step `end` runs (nsteps: before the program ends); between the two it runs beside the steps. Copies of one direction run one after
- * another in their order in the program. A stage is a device buffer with `var` set, live from the begin of its copy in (or its
+ * another in their order in the program. At one step, copies to the host stand first; one that ends where it begins is over before
+ * the next begins. A stage is a device buffer with `var` set, live from the begin of its copy in (or its
  * first writer) to the end of its copy out (or its last reader). */
 typedef struct {
   int host, stage;   /* buffers */
@@ -170,7 +172,9 @@ typedef struct {
   int peak_step;
   int64_t transient_bytes; /* height of its transient region */
   int64_t liveness_bytes;  /* lower bound of it */
-  int64_t ns;
+  int64_t ns;              /* copies included, as far as they do not hide */
+  int64_t in_ns, out_ns;   /* of copies to the device and to the host */
+  int64_t exposed_ns;      /* of them, that steps wait for */
   int ninputs;             /* OP_INPUT nodes */
   struct {
     const char *name;
@@ -233,6 +237,7 @@ typedef struct {
   int chunks;
   int front;               /* index in that graph's recompute front */
   int64_t peak_bytes, step_ns;
+  int64_t host_bytes;      /* pinned */
 } Candidate;
 /* A change that was really planned and fits, for E0501. */
 typedef struct {
@@ -249,6 +254,7 @@ typedef struct {
   int64_t budget_bytes;    /* as asked for, capped to the card */
   int64_t floor_bytes;     /* with its parts: */
   int64_t floor_persistent, floor_transient; /* the rest is overhead and reserve */
+  int64_t floor_host;      /* pinned host memory of that plan */
   int64_t class_bytes[BC_COUNT];             /* of the variables */
   VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
   VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */

@@ -96,21 +96,28 @@ Timeline timeline_run(const StorageMap *m, Arena *a, int nsteps, const int *trac
   return t;
 }
 
-int64_t timeline_peak(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace,
-                      int64_t *scratch, int *step) {
-  memset(scratch, 0, sizeof *scratch * (size_t)(t->nsteps + 1));
+void timeline_live(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace, int64_t *live) {
+  memset(live, 0, sizeof *live * (size_t)(t->nsteps + 1));
   for (int i = 0; i < t->n; i++) {
     const Instance *x = &t->at[i];
     /* Two instances share a buffer at the step where one takes over the other. */
-    scratch[x->first + (x->takes >= 0)] += unit_bytes[x->unit];
-    scratch[x->last + 1] -= unit_bytes[x->unit];
+    live[x->first + (x->takes >= 0)] += unit_bytes[x->unit];
+    live[x->last + 1] -= unit_bytes[x->unit];
   }
-  int64_t live = 0, peak = 0;
+  int64_t now = 0;
   for (int s = 0; s < t->nsteps; s++) {
-    live += scratch[s];
-    int64_t here = live + workspace[t->trace[s]];
-    if (here <= peak) continue;
-    peak = here;
+    now += live[s];
+    live[s] = now + workspace[t->trace[s]];
+  }
+}
+
+int64_t timeline_peak(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace,
+                      int64_t *scratch, int *step) {
+  timeline_live(t, unit_bytes, workspace, scratch);
+  int64_t peak = 0;
+  for (int s = 0; s < t->nsteps; s++) {
+    if (scratch[s] <= peak) continue;
+    peak = scratch[s];
     if (step) *step = s;
   }
   return peak;

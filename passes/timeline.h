@@ -26,6 +26,10 @@ typedef struct {
 /* Follows the trace. bug() when a step reads what is not there. operands: fill in and out. */
 Timeline timeline_run(const StorageMap *m, Arena *a, int nsteps, const int *trace, bool operands);
 
+/* Bytes alive at each step, inputs not counted: unit_bytes are aligned sizes, workspace is by cluster. live has room for
+ * one step more. */
+void timeline_live(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace, int64_t *live);
+
 /* Most bytes alive at one step, and that step: unit_bytes are aligned sizes, workspace is by
  * cluster. Inputs are not counted. */
 int64_t timeline_peak(const Timeline *t, const int64_t *unit_bytes, const int64_t *workspace,

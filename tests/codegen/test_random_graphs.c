@@ -21,10 +21,10 @@ static Plan *plan_of(Arena *a, Graph *g) {
   p->job = job;
   p->target = target_by_name("cpu");
   p->budget_bytes = INT64_MAX;
-  assemble_variables(p, a);
+  assemble_variables(p, a, NULL);
   int *order = arena_array(a, int, c.n + 1);
   for (int i = 0; i < c.n; i++) order[i] = i;
-  assemble_program(p, a, "micro", m, c.n, order);
+  assemble_program(p, a, "micro", m, c.n, order, 0);
   assemble_finish(p, a);
   wrong = plan_check(p, a);
   if (wrong) fail_msg("%s", wrong);

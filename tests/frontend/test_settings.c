@@ -147,7 +147,7 @@ static void what_is_not_given_has_a_default(void **state) {
   assert_int_equal(j->precision.compute, DT_F32);
   assert_int_equal(j->precision.moments, DT_F32);
   assert_int_equal(j->memory.recompute, RC_AUTO);
-  assert_int_equal(j->memory.optimizer, 0);
+  assert_int_equal(j->memory.optimizer, -1);
   assert_int_equal(p->sched.kind, SCHED_CONSTANT);
   assert_true(p->sched.warmup == 0 && p->clip == 0);
   assert_true(p->opt.beta2 == 0.999 && p->opt.weight_decay == 0.01);

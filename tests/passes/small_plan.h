@@ -56,7 +56,7 @@ static inline SmallPlan small_plan(void) {
   p->job = job;
   p->target = t;
   p->budget_bytes = INT64_MAX;
-  assemble_variables(p, a);
+  assemble_variables(p, a, NULL);
   int order[16], n = 0;
   for (int i = 0; i < s.c.n; i++) {
     if (i == naive_cluster_of(&s.c, s.dh)) {
@@ -66,7 +66,7 @@ static inline SmallPlan small_plan(void) {
     }
     order[n++] = i;
   }
-  assemble_program(p, a, "micro", &s.m, n, arena_copy(a, order, sizeof order));
+  assemble_program(p, a, "micro", &s.m, n, arena_copy(a, order, sizeof order), 0);
   vec_push(a, &p->phases,
            ((PlanPhase){.micro_batch = 32, .accumulation = 1, .programs = {0, -1, -1, -1}}));
   assemble_finish(p, a);

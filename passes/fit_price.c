@@ -1,0 +1,241 @@
+/* fit_price.c - the candidates of a phase: every trace at every micro-batch, with each choice of what lives on the host
+ * (see fit.h). Input: the families of a phase, the residencies. Output: choices with times and peaks by liveness.
+ *
+ * Where nothing is on the host, all are kept. With host variables, those alone that nothing beats at their own micro-batch
+ * before copies count. Evaluation is left out: it is forward only, and the exact peak of a choice counts it. */
+#include "fit.h"
+
+#include <stdlib.h>
+
+#include "assemble.h"
+#include "stage.h"
+
+enum { MICRO_ROOMS = 2, UPDATE_ROOMS = 5 };
+
+/* ---- programs that are run as they stand ---- */
+
+static const int *as_it_stands(int n, Arena *a) {
+  int *order = arena_array(a, int, n + 1);
+  for (int i = 0; i < n; i++) order[i] = i;
+  return order;
+}
+
+/* As it is placed. */
+static Fixed placed(const FitPool *f, const Built *b, int res) {
+  Arena *a = arena_new();
+  Plan *p = fit_new_plan(f, a, res);
+  assemble_program(p, a, "", &b->map, b->clusters.n, as_it_stands(b->clusters.n, a), PLAIN_ROOM);
+  Fixed x = {p->programs.at[0].transient_bytes, p->programs.at[0].ns, PLAIN_ROOM};
+  arena_free(a);
+  return x;
+}
+
+/* A program's trace with its copies, for any room. */
+typedef struct {
+  StageProblem problem;
+  int64_t inputs_bytes;
+} Staged;
+
+static Fixed staged_at(const Staged *s, int room) {
+  Arena *a = arena_new();
+  StageProblem p = s->problem;
+  p.room = room;
+  StagePlan plan = stage_plan(&p, a);
+  arena_free(a);
+  return (Fixed){plan.peak, plan.ns, room};
+}
+
+static Staged staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses,
+                     int64_t *live) {
+  timeline_live(time, price->unit_bytes, price->workspace, live);
+  for (int s = 0; s < time->nsteps; s++) live[s] += price->inputs_bytes;
+  return (Staged){.problem = {.nsteps = time->nsteps,
+                              .trace = time->trace,
+                              .ns = price->ns,
+                              .uses = uses,
+                              .vars = f->x.job->vars,
+                              .target = f->x.target,
+                              .live = live}};
+}
+
+/* The update with more and more room for its copies, while that makes it faster. */
+static void price_update(const FitPool *f, const Built *b, int res, Resident *out) {
+  Arena *a = arena_new();
+  FitContext x = f->x;
+  x.arena = a;
+  const Built *const both[2] = {b, b};
+  Priced price = fit_price(&x, both, 1, 1, 1);
+  Timeline time = timeline_run(&b->map, a, b->clusters.n, as_it_stands(b->clusters.n, a), false);
+  HostUses uses = stage_uses(&b->map, f->res.at[res].host, a);
+  Staged s = staged(f, &price, &time, &uses, arena_array(a, int64_t, time.nsteps + 2));
+  for (int room = 0; room < UPDATE_ROOMS; room++) {
+    Fixed v = staged_at(&s, room);
+    const Fixed *last = out->update.n ? &vec_last(&out->update) : NULL;
+    if (last && v.ns >= last->ns) continue;
+    vec_push(f->x.arena, &out->update, v);
+  }
+  arena_free(a);
+}
+
+static void price_plain(const FitPool *f, const PhasePool *pool, int res, Resident *out) {
+  bool copies = f->res.at[res].host_bytes > 0;
+  if (pool->sample) out->sample = placed(f, pool->sample, res);
+  if (pool->update && copies)
+    price_update(f, pool->update, res, out);
+  else
+    vec_push(f->x.arena, &out->update, (pool->update ? placed(f, pool->update, res) : (Fixed){0}));
+}
+
+/* ---- choices ---- */
+
+typedef struct {
+  const FitPool *f;
+  PhasePool *pool;
+  Arena *arena; /* of one family and micro-batch */
+  int64_t steps; /* micro-batches in a step */
+} Pricing;
+
+/* With each update that is worth it: the fastest that needs no more than the micro-batch, and the faster ones. */
+static void add_choice(const Pricing *x, Choice c, int64_t micro_ns, int64_t height) {
+  const Resident *r = &x->pool->res[c.res];
+  int from = 0;
+  while (from + 1 < r->update.n && r->update.at[from + 1].bytes <= height) from++;
+  for (int i = from; i < r->update.n; i++) {
+    const Fixed *u = &r->update.at[i];
+    c.update = u->room;
+    c.step_ns = mul64(x->steps, micro_ns) + u->ns;
+    c.estimate = fit_whole_peak(x->f, c.res, max64(height, max64(u->bytes, r->sample.bytes)));
+    vec_push(x->f->x.arena, &x->pool->all, c);
+  }
+}
+
+/* A trace at one micro-batch, before copies. */
+typedef struct {
+  const Family *family;
+  int trace;
+  int64_t ns, height;
+} Bare;
+
+static int by_speed(const void *a, const void *b) {
+  const Bare *x = a, *y = b;
+  if (x->ns != y->ns) return x->ns < y->ns ? -1 : 1;
+  if (x->height != y->height) return x->height < y->height ? -1 : 1;
+  return (x->trace > y->trace) - (x->trace < y->trace);
+}
+
+/* One trace with what lives on the host. */
+static void add_resident(const Pricing *x, const Bare *b, int64_t at, HostUses *const *uses, const Priced *price) {
+  const FitPool *f = x->f;
+  const Trace *t = &b->family->traces.at[b->trace];
+  int64_t *live = arena_array(x->arena, int64_t, t->n + 2);
+  for (int res = 0; res < f->res.n; res++) {
+    if (f->res.at[res].host_bytes == 0) continue;
+    Choice c = {.family = b->family, .micro_batch = at, .trace = b->trace, .res = res, .peak = -1};
+    if (!f->res.at[res].micro) {
+      add_choice(x, c, b->ns, b->height);
+      continue;
+    }
+    Staged s = staged(f, price, &t->time, uses[res], live);
+    int64_t before = INT64_MAX;
+    for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
+      Fixed v = staged_at(&s, c.room);
+      if (v.ns >= before) continue;
+      add_choice(x, c, v.ns, v.bytes);
+      before = v.ns;
+    }
+  }
+}
+
+typedef VEC(Bare) BareList;
+
+/* The traces of a family at one micro-batch: those without host variables become choices. */
+static void bare_traces(const Pricing *x, const Family *fam, int64_t at, const Priced *price, BareList *out) {
+  const FitPool *f = x->f;
+  int64_t *scratch = NULL;
+  int most = 0;
+  for (int i = 0; i < fam->traces.n; i++)
+    if (fam->traces.at[i].n > most) most = fam->traces.at[i].n;
+  scratch = arena_array(x->arena, int64_t, most + 2);
+  for (int i = 0; i < fam->traces.n; i++) {
+    const Trace *t = &fam->traces.at[i];
+    if (f->x.recompute == RC_FULL && i != fam->full) continue;
+    Bare b = {.family = fam, .trace = i, .height = fit_height(price, t, scratch)};
+    for (int s = 0; s < t->n; s++) b.ns += price->ns[t->order[s]];
+    for (int res = 0; res < f->res.n; res++)
+      if (f->res.at[res].host_bytes == 0)
+        add_choice(x, (Choice){.family = fam, .micro_batch = at, .trace = i, .res = res, .peak = -1}, b.ns, b.height);
+    vec_push(x->arena, out, b);
+  }
+}
+
+/* Uses of host variables in a family's micro program, by residency; they are the same at every micro-batch. */
+static HostUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
+  HostUses **uses = arena_array(a, HostUses *, f->res.n + 1);
+  for (int res = 0; res < f->res.n; res++) {
+    if (!f->res.at[res].micro) continue;
+    uses[res] = arena_new_of(a, HostUses);
+    *uses[res] = stage_uses(&fam->micro[0]->map, f->res.at[res].host, a);
+  }
+  return uses;
+}
+
+static void add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, HostUses **const *uses) {
+  Pricing x = {.f = f, .pool = pool, .arena = arena_new()};
+  x.steps = ceil_div(phase_samples(f->x.job, pool->phase), at);
+  FitContext here = f->x;
+  here.arena = x.arena;
+  BareList list = {0};
+  Priced *price = arena_array(x.arena, Priced, pool->families.n + 1);
+  for (int i = 0; i < pool->families.n; i++) {
+    const Family *fam = &pool->families.at[i];
+    if (at < fam->least || at > fam->most) continue;
+    price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
+    bare_traces(&x, fam, at, &price[i], &list);
+  }
+  qsort(list.at, (size_t)list.n, sizeof *list.at, by_speed);
+  int64_t least = INT64_MAX;
+  for (int i = 0; i < list.n && f->res.at[f->res.n - 1].host_bytes > 0; i++) {
+    const Bare *b = &list.at[i];
+    if (b->height >= least) continue;
+    least = b->height;
+    if (fit_whole_peak(f, f->res.n - 1, b->height) > f->x.target->usable_bytes) continue;
+    int family = (int)(b->family - pool->families.at);
+    add_resident(&x, b, at, uses[family], &price[family]);
+  }
+  arena_free(x.arena);
+}
+
+static int by_time(const void *a, const void *b) {
+  const Choice *x = a, *y = b;
+  if (x->step_ns != y->step_ns) return x->step_ns < y->step_ns ? -1 : 1;
+  if (x->estimate != y->estimate) return x->estimate < y->estimate ? -1 : 1;
+  if (x->res != y->res) return x->res < y->res ? -1 : 1;
+  if (x->family->chunks != y->family->chunks) return x->family->chunks < y->family->chunks ? -1 : 1;
+  if (x->micro_batch != y->micro_batch) return x->micro_batch < y->micro_batch ? -1 : 1;
+  if (x->room != y->room) return x->room < y->room ? -1 : 1;
+  return (x->trace > y->trace) - (x->trace < y->trace);
+}
+
+void fit_fill_pool(const FitPool *f, PhasePool *pool, const int64_t *batch, int n) {
+  Arena *scratch = arena_new();
+  pool->res = arena_array(f->x.arena, Resident, f->res.n + 1);
+  for (int res = 0; res < f->res.n; res++) price_plain(f, pool, res, &pool->res[res]);
+  HostUses ***uses = arena_array(scratch, HostUses **, pool->families.n + 1);
+  for (int i = 0; i < pool->families.n; i++) uses[i] = family_uses(f, &pool->families.at[i], scratch);
+  for (int k = 0; k < n; k++) add_micro_batch(f, pool, batch[k], uses);
+  arena_free(scratch);
+  qsort(pool->all.at, (size_t)pool->all.n, sizeof *pool->all.at, by_time);
+  int64_t least = INT64_MAX, *own = arena_array(f->x.arena, int64_t, f->res.n + 1);
+  for (int res = 0; res < f->res.n; res++) own[res] = INT64_MAX;
+  for (int i = 0; i < pool->all.n; i++) {
+    const Choice *c = &pool->all.at[i];
+    if (c->estimate < own[c->res]) {
+      own[c->res] = c->estimate;
+      vec_push(f->x.arena, &pool->res[c->res].frontier, i);
+    }
+    if (c->estimate < least) {
+      least = c->estimate;
+      vec_push(f->x.arena, &pool->frontier, i);
+    }
+  }
+}

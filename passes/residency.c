@@ -1,0 +1,95 @@
+/* residency.c - the choices of what lives on the host (see residency.h). Input: the job's variables, all of them, and
+ * the most that may be pinned. Output: sets of variables, each larger than the one before.
+ *
+ * A class moves in parts: of a part of a class, the variables are spread evenly over the model, so that the copies are
+ * spread over the program as well. */
+#include "residency.h"
+
+#include "plan.h"
+
+/* Roles in the order in which they move; -1: never. */
+static int rank_of(VarRole r) {
+  switch (r) {
+    case VAR_MOMENT: return 0;
+    case VAR_MASTER: return 1;
+    case VAR_ACCUM: return 2;
+    case VAR_PARAM: return 3;
+    default: return -1;
+  }
+}
+enum { RANKS = 4, STATE_RANKS = 2 };
+
+/* Parts that each class moves in. */
+static const int parts_of[RANKS] = {8, 4, 4, 4};
+
+static int64_t placed_bytes(const Var *v) {
+  return round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
+}
+
+/* A copy has a price of its own: what is smaller than this stays. */
+static int64_t least_moved(const Vars *vars) {
+  enum { OF_ALL = 4096, MOST = 1 << 20 };
+  int64_t all = 0;
+  for (int i = 0; i < vars->all.n; i++) all += placed_bytes(&vars->all.at[i]);
+  return all / OF_ALL < MOST ? all / OF_ALL : MOST;
+}
+
+typedef struct {
+  const Vars *vars;
+  Arena *arena;
+  int64_t least;
+} Moves;
+
+static bool movable(const Moves *m, int var, int rank) {
+  const Var *v = &m->vars->all.at[var];
+  return rank_of(v->role) == rank && placed_bytes(v) >= m->least;
+}
+
+/* Everything of the ranks before `rank`, and `part` of `parts` of it. */
+static Residency choice(const Moves *m, int rank, int part, int parts) {
+  int n = m->vars->all.n;
+  bool *host = arena_array(m->arena, bool, n + 1);
+  Residency r = {.host = host};
+  int64_t owed = 0; /* parts of bytes that should have moved */
+  for (int i = 0; i < n; i++) {
+    const Var *v = &m->vars->all.at[i];
+    int64_t bytes = placed_bytes(v);
+    int own = rank_of(v->role);
+    if (own >= 0 && own < rank) host[i] = movable(m, i, own);
+    if (own == rank && movable(m, i, own)) {
+      owed += bytes * part;
+      host[i] = owed * 2 >= bytes * parts;
+      if (host[i]) owed -= bytes * parts;
+    }
+    *(host[i] ? &r.host_bytes : &r.device_bytes) += bytes;
+    r.micro |= host[i] && own >= STATE_RANKS;
+  }
+  return r;
+}
+
+static void add(Residencies *out, const Moves *m, Residency r, int64_t most) {
+  if (r.host_bytes > most) return;
+  if (out->n > 0 && out->at[out->n - 1].host_bytes >= r.host_bytes) return; /* nothing of the class to move */
+  Residency *more = arena_array(m->arena, Residency, out->n + 1);
+  for (int i = 0; i < out->n; i++) more[i] = out->at[i];
+  more[out->n++] = r;
+  out->at = more;
+}
+
+Residencies residency_list(const Job *job, Arena *a, int64_t host_bytes) {
+  Moves m = {job->vars, a, least_moved(job->vars)};
+  Residencies out = {0};
+  bool on_host = job->memory.optimizer == 1, on_device = job->memory.optimizer == 0;
+  if (!on_host) {
+    add(&out, &m, choice(&m, 0, 0, 1), host_bytes);
+    if (on_device || host_bytes <= 0) return out;
+  } else {
+    Residency least = choice(&m, STATE_RANKS, 0, 1);
+    out.least_bytes = least.host_bytes;
+    add(&out, &m, least, host_bytes);
+  }
+  for (int rank = on_host ? STATE_RANKS : 0; rank < RANKS; rank++)
+    for (int part = 1; part <= parts_of[rank]; part++)
+      add(&out, &m, choice(&m, rank, part, parts_of[rank]), host_bytes);
+  return out;
+}

@@ -1,0 +1,24 @@
+/* residency.h - which variables live in pinned host memory: the choices that the outer search weighs.
+ *
+ * Variables move in the order of what a moved byte costs: moments and masters are copied once a step, gradients and
+ * weights in every micro-batch. Small ones stay on the device. Each choice contains the one before it. */
+#ifndef MTC_RESIDENCY_H
+#define MTC_RESIDENCY_H
+#include "../frontend/job.h"
+
+typedef struct {
+  const bool *host;                 /* per variable */
+  int64_t device_bytes, host_bytes; /* of the two regions of variables, as placed */
+  bool micro;                       /* gradients or weights are among them: each micro-batch copies */
+} Residency;
+
+typedef struct {
+  int n;
+  Residency *at;          /* the first holds nothing on the host, unless memory.optimizer = host */
+  int64_t least_bytes;    /* host memory that the smallest choice takes: > 0 with memory.optimizer = host */
+} Residencies;
+
+/* The choices that pin at most host_bytes; none when the model asks for more. */
+Residencies residency_list(const Job *job, Arena *a, int64_t host_bytes);
+
+#endif

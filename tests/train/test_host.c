@@ -1,0 +1,118 @@
+/* test_host.c - where variables live is exact: a small Llama whose moments, masters, gradients and weights move to the
+ * host as the device's budget falls trains to the same bits, whenever the copies are made. CPU target, poisoned. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/support/session.h"
+
+enum { STEPS = 3, SAMPLES = 8, T = 32, V = 128, BUDGETS = 10 };
+#define LLAMA MTC_SOURCE_DIR "/tests/train/models/llama.mt"
+
+typedef struct {
+  float loss[STEPS];
+  uint64_t state; /* hash of every parameter, master and moment */
+  int64_t host_bytes, peak_bytes, floor_bytes;
+  unsigned roles; /* that have a variable on the host */
+} Outcome;
+
+static void init_weights(Session *s) {
+  for (int v = 0; v < s->program->nvars; v++) {
+    const ProgramVar *var = &s->program->vars[v];
+    if (var->role != PV_PARAM && var->role != PV_MASTER) continue;
+    int64_t n = tensor_count(&var->at);
+    float *x = malloc((size_t)n * 4);
+    ensure(x, "memory");
+    uint64_t seed = hash_text(var->of >= 0 ? s->program->vars[var->of].path : var->path);
+    for (int64_t i = 0; i < n; i++) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      uint32_t u;
+      x[i] = ((float)(seed >> 40) / (1 << 24) - 0.5f) * 0.3f;
+      memcpy(&u, &x[i], 4);
+      u &= 0xffff0000u; /* bf16 holds it exactly */
+      memcpy(&x[i], &u, 4);
+      if (var->at.dtype == DT_BF16) ((uint16_t *)x)[i] = (uint16_t)(u >> 16);
+    }
+    session_write(s, var->path, x);
+    free(x);
+  }
+}
+
+static Outcome train(const char *const *settings, const PlanArgs *args, const DeviceOptions *options) {
+  Session s;
+  session_open(&s, LLAMA, NULL, settings, args, options);
+  init_weights(&s);
+  const Plan *p = s.fit.plan;
+  Outcome o = {.host_bytes = p->host_bytes, .peak_bytes = p->peak_bytes, .floor_bytes = s.fit.floor_bytes};
+  int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
+  for (int step = 0; step < STEPS; step++) {
+    session_tokens(tokens, SAMPLES * T, V, 7 + (uint64_t)step);
+    session_tokens(targets, SAMPLES * T, V, 1000 + (uint64_t)step);
+    session_step(&s, tokens, targets, step, 1e-2f, true);
+    o.loss[step] = session_f32(&s, "metric.loss");
+    assert_true(isfinite(o.loss[step]));
+  }
+  for (int v = 0; v < s.program->nvars; v++) {
+    ProgramVarRole role = s.program->vars[v].role;
+    if (s.program->vars[v].at.host) o.roles |= 1u << role;
+    if (role != PV_PARAM && role != PV_MASTER && role != PV_MOMENT) continue;
+    int64_t n;
+    void *x = session_read(&s, s.program->vars[v].path, &n);
+    o.state = hash_bytes(x, (size_t)(n * dtype_bytes(s.program->vars[v].at.dtype)), o.state);
+    free(x);
+  }
+  session_close(&s);
+  return o;
+}
+
+static void expect_same(const Outcome *a, const Outcome *b, int budget) {
+  for (int i = 0; i < STEPS; i++)
+    if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) != 0)
+      fail_msg("budget %d: loss of step %d is %.9g, not %.9g", budget, i, b->loss[i], a->loss[i]);
+  if (a->state != b->state) fail_msg("budget %d: weights or states differ", budget);
+}
+
+/* From all on the device to as little as there can be. */
+static void residency_is_exact(const char *const *settings, unsigned roles) {
+  static const CopyTimes when[] = {COPIES_SOON, COPIES_LATE};
+  PlanArgs args = session_plan_args();
+  args.micro_batch = 4;
+  args.chunks = 1;
+  DeviceOptions options = {.poison = true};
+  Outcome whole = train(settings, &args, &options);
+  assert_int_equal(whole.host_bytes, 0);
+  args.host_bytes = INT64_MAX;
+  Arena *a = arena_new();
+  int64_t floor = plan_fit(session_job(a, LLAMA, NULL, settings), a, &args).floor_bytes;
+  arena_free(a);
+  assert_true(floor < whole.floor_bytes);
+  unsigned seen = 0;
+  for (int i = 0; i < BUDGETS; i++) {
+    args.budget_bytes = floor + (whole.peak_bytes - floor) * i / BUDGETS;
+    options.copies = when[i % COUNT_OF(when)];
+    Outcome some = train(settings, &args, &options);
+    expect_same(&whole, &some, i);
+    assert_true(some.peak_bytes <= args.budget_bytes);
+    assert_int_equal(some.floor_bytes, floor);
+    seen |= some.roles;
+    if (i == 0) assert_int_equal(some.roles, roles);
+  }
+  assert_int_equal(seen, roles);
+}
+
+static void in_f32(void **state) {
+  (void)state;
+  static const char *const settings[] = {NULL};
+  residency_is_exact(settings, 1u << PV_PARAM | 1u << PV_MOMENT | 1u << PV_ACCUM);
+}
+static void in_bf16(void **state) {
+  (void)state;
+  static const char *const settings[] = {"precision.compute=bf16", "precision.master=f32", NULL};
+  residency_is_exact(settings, 1u << PV_PARAM | 1u << PV_MASTER | 1u << PV_MOMENT | 1u << PV_ACCUM);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_f32), cmocka_unit_test(in_bf16)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
