@@ -5,6 +5,7 @@
 #   ./setup.sh test       build and run every test
 #   ./setup.sh sanitize   the tests again under AddressSanitizer and UndefinedBehaviorSanitizer (gcc)
 #   ./setup.sh fuzz [S]   each fuzz target for S seconds (60) under the sanitizers (clang)
+#   ./setup.sh cuda       only take NVRTC and cuBLASLt from PyPI into .venv, where no CUDA toolkit has them (a build does so, too)
 #   ./setup.sh docs       generate docs/ops.md, docs/errors.md, docs/settings.md, docs/cli.md and docs/mtc.1 again
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -31,6 +32,40 @@ packages() {
   DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
+# Whether a library is where mtc looks for it (runtime/cuda_api.c).
+has_library() { # NAME
+  [[ $(ldconfig -p 2>/dev/null) == *"$1.so.1"[23]* ]] ||
+    compgen -G "${MTC_CUDA_LIBS:-/nowhere}/$1.so*" >/dev/null ||
+    compgen -G "/usr/local/cuda*/lib64/$1.so*" >/dev/null ||
+    compgen -G "/usr/local/cuda*/targets/*/lib/$1.so*" >/dev/null ||
+    compgen -G "/usr/lib/python3*/site-packages/nvidia/*/lib/$1.so*" >/dev/null ||
+    compgen -G "/usr/local/lib/python3*/*-packages/nvidia/*/lib/$1.so*" >/dev/null ||
+    compgen -G "$PWD/.venv/lib/python3*/site-packages/nvidia/*/lib/$1.so*" >/dev/null
+}
+
+# NVRTC compiles for GPUs anywhere; cuBLASLt is wanted only where there is one to run on. Nothing here stops a build.
+cuda_libraries() {
+  local want=() suffix="" driver=""
+  [[ $(ldconfig -p 2>/dev/null) == *libcuda.so.1* ]] && driver=yes
+  has_library libnvrtc || want+=(nvidia-cuda-nvrtc)
+  [ -z "$driver" ] || has_library libcublasLt || want+=(nvidia-cublas)
+  [ ${#want[@]} -eq 0 ] && return 0
+  # A driver runs what the toolkit of its own generation made.
+  [[ -z $driver || $(nvidia-smi 2>/dev/null) != *"CUDA Version: 12"* ]] || suffix=-cu12
+  say "taking ${want[*]} from PyPI into .venv (mtc plans, and trains on the CPU, without)"
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    echo "skipped: python3 has no pip here; a CUDA toolkit, or MTC_CUDA_LIBS, does as well"
+    return 0
+  fi
+  local p log=.venv-pip.log
+  for p in "${want[@]}"; do # folders of their own: pip replaces a whole one
+    timeout 600 python3 -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
+      --upgrade --target ".venv/lib/python3-$p/site-packages" "$p$suffix" 2>"$log" ||
+      echo "skipped: PyPI gave no $p$suffix ($(tail -n 1 "$log")); ./setup.sh cuda tries again"
+  done
+  rm -f "$log"
+}
+
 build() { # PRESET FOLDER
   packages "${need_build[@]}"
   say "building ($1)"
@@ -45,6 +80,7 @@ run_tests() { # FOLDER
 
 demo() {
   build release build
+  cuda_libraries
   say "the plan"
   build/mtc plan models/char.mt --device cpu --vram 48M
   say "training models/char.mt on 1 MB of Shakespeare"
@@ -71,11 +107,12 @@ fuzz() { # SECONDS
 }
 
 case "${1:-build}" in
-  build) build release build ;;
+  build) build release build; cuda_libraries ;;
+  cuda) cuda_libraries ;;
   demo) demo ;;
-  test) packages "${need_test[@]}"; build release build && run_tests build ;;
+  test) packages "${need_test[@]}"; cuda_libraries; build release build && run_tests build ;;
   sanitize) build asan build-asan && run_tests build-asan ;;
   fuzz) fuzz "${2:-60}" ;;
   docs) build release build && build/mtc help --write-docs docs ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -14,6 +14,7 @@ static const char *const library_globs[] = {
     "/usr/local/cuda*/targets/*/lib/",
     "/usr/lib/python3*/site-packages/nvidia/*/lib/",
     "/usr/local/lib/python3*/*-packages/nvidia/*/lib/",
+    MTC_MODELS_DIR "/../.venv/lib/python3*/site-packages/nvidia/*/lib/", /* what ./setup.sh took */
 };
 
 static void *open_in_folders(const char *pattern, const char *name) {
