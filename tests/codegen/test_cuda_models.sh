@@ -26,6 +26,8 @@ compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
 compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f16
 compile rtx4090 models/gpt2.mt "${small[@]}" -D H=2 --set precision.compute=f16
 compile h100 models/llama_lora.mt -D L=2
+compile h100 models/llama.mt --preset llama32_1b -D L=2 # scaled rotary positions, one table for embedding and head
+compile h100 models/qwen2.mt --preset qwen25_15b -D L=2 # biases of q, k and v
 compile h100 models/char.mt
 compile h100 models/gpt2.mt
 exit $bad
