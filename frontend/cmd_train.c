@@ -83,12 +83,14 @@ int cmd_train(Cli *c) {
                     .json = flag->json,
                     .threads = flag->threads > 0 ? (int)flag->threads : 0,
                     .poison = flag->poison,
+                    .no_checkpoint = flag->no_checkpoint,
+                    .no_copies = flag->no_copies,
                     .steps = flag->steps,
                     .dry_run = flag->dry_run > 0 ? flag->dry_run : 0,
                     .seed = flag->seed,
                     .profile = flag->profile};
   code = cli_finish(c, EXIT_OK); /* warnings come before the run, not after it */
   if (code == EXIT_OK) code = train_run(p, &o);
-  if (code == EXIT_OK && !o.dry_run && !o.json) cli_next(c, "mtc sample %s", o.dir);
+  if (code == EXIT_OK && !o.dry_run && !o.json && !o.no_checkpoint) cli_next(c, "mtc sample %s", o.dir);
   return code;
 }

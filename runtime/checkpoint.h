@@ -47,6 +47,8 @@ bool checkpoint_write(const char *path, const char *model, const TrainState *s, 
 /* A running program's variables that persist; with Program.ckpt_only, of parameters just those that
  * match. */
 bool checkpoint_save(const char *path, const TrainState *s, Replay *r, Fail *f);
+/* Bytes that checkpoint_save writes of the program, up to the table's few. */
+int64_t checkpoint_size(const Program *p);
 /* All variables of the program from the checkpoint. Frozen parameters may be absent (ckpt_only) and
  * stay as they are; everything else that is missing or has another shape is reported together. */
 bool checkpoint_restore(const Checkpoint *c, Replay *r, Fail *f);

@@ -74,6 +74,15 @@ static bool fetch_variable(void *context, int i, void *to, Fail *f) {
   return replay_read(s->replay, &s->replay->program->vars[s->var[i]].at, to, f);
 }
 
+int64_t checkpoint_size(const Program *p) {
+  Arena *a = arena_new();
+  int64_t bytes = 0;
+  for (int i = 0; i < p->nvars; i++)
+    if (is_saved(a, p, &p->vars[i])) bytes += round_up(variable_bytes(&p->vars[i]), 64);
+  arena_free(a);
+  return bytes;
+}
+
 bool checkpoint_save(const char *path, const TrainState *s, Replay *r, Fail *f) {
   const Program *p = r->program;
   Arena *a = arena_new();

@@ -13,6 +13,7 @@ static bool perform_until(CopyRun *c, bool to_host, int end, Fail *f) {
 
 bool copies_at(CopyRun *c, int i, Fail *f) {
   const Cmd *k = &c->code->cmds[i];
+  c->begun = i + 1;
   if (c->times == COPIES_SOON && k->kind == CMD_COPY) return perform_until(c, k->copy.to_host, i + 1, f);
   if (c->times != COPIES_LATE || k->kind != CMD_WAIT) return true;
   const Cmd *awaited = &c->code->cmds[k->copy.awaited];
@@ -21,5 +22,5 @@ bool copies_at(CopyRun *c, int i, Fail *f) {
 
 bool copies_end(CopyRun *c, Fail *f) {
   if (c->times == COPIES_NEVER) return true;
-  return perform_until(c, false, c->code->ncmds, f) && perform_until(c, true, c->code->ncmds, f);
+  return perform_until(c, false, c->begun, f) && perform_until(c, true, c->begun, f);
 }

@@ -8,6 +8,7 @@
 typedef struct {
   const ProgramCode *code;
   CopyTimes times;
+  int begun;   /* commands that were met */
   int done[2]; /* per direction (to_host): copies before this command are done */
   /* Performs code->cmds[i], which is a copy. */
   bool (*perform)(void *context, int i, Fail *f);
@@ -16,6 +17,6 @@ typedef struct {
 
 /* At command i, whatever it is: performs what must not wait any longer, in order. */
 bool copies_at(CopyRun *c, int i, Fail *f);
-/* After the last command: the rest. */
+/* After the last command that was met: the rest of what has begun. */
 bool copies_end(CopyRun *c, Fail *f);
 #endif

@@ -65,6 +65,7 @@ struct Device {
   GemmTable gemms;       /* algorithms from a file */
   CudaCmd **cmds;        /* per program, per command */
   CUgraphExec *graphs;   /* per program; NULL = not captured yet */
+  bool *ran;             /* per program */
   char *ring;            /* pinned staging for writes that the stream orders */
   int64_t ring_at;
   CudaTimed *timed;      /* per program, made by cuda_time; NULL before */

@@ -16,7 +16,9 @@ static const char usage[] =
     "      --dry-run N    run N steps, report measured against planned, write nothing\n"
     "      --seed N       seed instead of the model's\n"
     "      --threads N    threads of the CPU device (MTC_THREADS, else all cores)\n"
-    "      --poison       fill every byte that dies with NaN\n"
+    "      --no-checkpoint  write no checkpoint\n"
+    "      --no-copies    with --dry-run: leave out copies between host and device\n"
+    "      --poison       fill every byte that dies with NaN, copy as late as the plan allows\n"
     "      --json         print the metrics of each step as one JSON object a line\n"
     "  -q, --quiet        print errors only\n"
     "  -h, --help         this text\n"
@@ -90,6 +92,7 @@ int main(int argc, char **argv) {
       {"dry-run", 0, NULL, &o.dry_run, NULL}, {"seed", 0, NULL, &o.seed, NULL},
       {"threads", 0, NULL, &threads, NULL},   {"poison", 0, &o.poison, NULL, NULL},
       {"json", 0, &o.json, NULL, NULL},       {"quiet", 'q', &o.quiet, NULL, NULL},
+      {"no-checkpoint", 0, &o.no_checkpoint, NULL, NULL}, {"no-copies", 0, &o.no_copies, NULL, NULL},
       {"help", 'h', &help, NULL, NULL},       {"version", 0, &version, NULL, NULL},
   };
   for (int i = 1; i < argc; i++) {

@@ -1,7 +1,7 @@
 /* profile.c - records one step and writes it as a Chrome trace (see profile.h). Input: times of
- * commands from the device, deaths of buffers from the program. Output: process 1 with the threads
- * compute and copies, and the counter of bytes alive. Times are microseconds on the host's clock,
- * from the first event. */
+ * commands and copies from the device, deaths of buffers from the program. Output: process 1 with
+ * the threads compute, batches, and the two directions of the program's copies, and the counter of
+ * bytes alive in the arena. Times are microseconds on the host's clock, from the first event. */
 #include "profile.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 #include "metrics.h"
 
-enum { COMPUTE = 1, COPIES = 2 };
+enum { COMPUTE = 1, BATCHES, TO_DEVICE, TO_HOST };
 
 struct Profile {
   Arena *arena;
@@ -51,6 +51,7 @@ static int64_t extent(const Tensor *t) {
 }
 
 static bool touches(const Cmd *c, int64_t offset, int64_t bytes) {
+  if (c->kind == CMD_COPY && c->copy.device_offset >= offset && c->copy.device_offset < offset + bytes) return true;
   for (int i = 0; i < c->ntensors; i++)
     if (c->tensors[i].offset >= offset && c->tensors[i].offset < offset + bytes) return true;
   return c->workspace_bytes > 0 && c->workspace_offset >= offset &&
@@ -90,7 +91,7 @@ static void add(Profile *x, json_t *event) {
 
 static const char *kind_text(CmdKind k) {
   static const char *const text[] = {"loop",    "gemm", "attention", "attention backward",
-                                     "scatter", "fill"};
+                                     "scatter", "fill", "copy",      "wait"};
   return text[k];
 }
 
@@ -110,6 +111,11 @@ static const char *kernel_of(const Program *p, const Cmd *c) {
   return p->kernel_names[c->nlaunches ? c->launches[0].kernel : c->kernel];
 }
 
+static const char *title_of(Arena *a, const Cmd *c) {
+  if (!*c->name) return kind_text(c->kind);
+  return c->kind == CMD_WAIT ? arena_printf(a, "wait for %s", c->name) : c->name;
+}
+
 static void command_event(Profile *x, int program, int i, double ts, double duration) {
   const ProgramCode *code = &x->program->programs[program];
   const Cmd *c = &code->cmds[i];
@@ -117,8 +123,19 @@ static void command_event(Profile *x, int program, int i, double ts, double dura
       json_pack("{s:s,s:i,s:s,s:s,s:s}", "program", code->name, "command", i, "layer",
                 layer_of(x->arena, c->name), "kernel", kernel_of(x->program, c), "line", c->where);
   add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name",
-                   *c->name ? c->name : kind_text(c->kind), "cat", kind_text(c->kind), "ph", "X",
+                   title_of(x->arena, c), "cat", kind_text(c->kind), "ph", "X",
                    "ts", ts, "dur", duration, "pid", 1, "tid", COMPUTE, "args", args));
+}
+
+/* On the row of its direction: when it ran, and how fast. The command that begins it takes no time. */
+static void copy_event(Profile *x, int program, int i, double ts, double duration) {
+  const ProgramCode *code = &x->program->programs[program];
+  const Cmd *c = &code->cmds[i];
+  double gbs = duration > 0 ? 1e-3 * (double)c->copy.bytes / duration : 0;
+  json_t *args = json_pack("{s:s,s:i,s:s,s:I,s:f,s:s}", "program", code->name, "command", i, "layer",
+                           layer_of(x->arena, c->name), "bytes", (json_int_t)c->copy.bytes, "GB/s", gbs, "line", c->where);
+  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", c->name, "cat", "copy", "ph", "X", "ts", ts, "dur",
+                   duration, "pid", 1, "tid", c->copy.to_host ? TO_HOST : TO_DEVICE, "args", args));
 }
 
 static void alive_event(Profile *x, int64_t bytes, double ts) {
@@ -128,14 +145,17 @@ static void alive_event(Profile *x, int64_t bytes, double ts) {
 
 bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
   const ProgramCode *code = &x->program->programs[program];
-  double *start = arena_array(x->arena, double, code->ncmds + 1);
+  double *start = arena_array(x->arena, double, code->ncmds + 1), *copy = arena_array(x->arena, double, 2 * code->ncmds + 1);
   if (!r->api->wait(r->device, f)) return false;
   double begun = since_zero(x, clock_seconds());
-  if (!r->api->time(r->device, program, start, NULL, f)) return false;
+  if (!r->api->time(r->device, program, start, copy, f)) return false;
   const int64_t *alive = alive_of(x, program);
   for (int i = 0; i < code->ncmds; i++) {
     alive_event(x, alive[i], begun + 1e6 * start[i]);
-    command_event(x, program, i, begun + 1e6 * start[i], 1e6 * (start[i + 1] - start[i]));
+    if (code->cmds[i].kind == CMD_COPY)
+      copy_event(x, program, i, begun + 1e6 * copy[2 * i], 1e6 * (copy[2 * i + 1] - copy[2 * i]));
+    else
+      command_event(x, program, i, begun + 1e6 * start[i], 1e6 * (start[i + 1] - start[i]));
   }
   double end = begun + 1e6 * start[code->ncmds];
   alive_event(x, x->program->persistent_bytes, end);
@@ -154,7 +174,7 @@ void profile_copy(Profile *x, const char *name, int64_t bytes, double begun) {
   double end = clock_seconds(), ts = since_zero(x, begun);
   json_t *args = bytes > 0 ? json_pack("{s:I}", "bytes", (json_int_t)bytes) : json_object();
   add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", name, "cat", "copy", "ph", "X",
-                   "ts", ts, "dur", 1e6 * (end - begun), "pid", 1, "tid", COPIES, "args", args));
+                   "ts", ts, "dur", 1e6 * (end - begun), "pid", 1, "tid", BATCHES, "args", args));
 }
 
 /* ---- the file ---- */
@@ -173,9 +193,10 @@ bool profile_close(Profile *x, Fail *f) {
              "{s:s,s:s,s:i,s:{s:o}}", "name", "process_name", "ph", "M", "pid", 1, "args", "name",
              json_sprintf("%s on %s", p->model ? p->model : "model", p->cuda ? "cuda" : "cpu")));
   name_thread(x, COMPUTE, "compute");
-  name_thread(x, COPIES, "copies");
-  json_t *o = json_pack("{s:s,s:{s:s,s:I},s:O}", "displayTimeUnit", "ms", "otherData", "plan", id,
-                        "peak_bytes", (json_int_t)p->peak_bytes, "traceEvents", x->events);
+  name_thread(x, BATCHES, "batches and metrics");
+  if (p->host_bytes) name_thread(x, TO_DEVICE, "copies to the device"), name_thread(x, TO_HOST, "copies to the host");
+  json_t *o = json_pack("{s:s,s:{s:s,s:I,s:I},s:O}", "displayTimeUnit", "ms", "otherData", "plan", id, "peak_bytes",
+                        (json_int_t)p->peak_bytes, "host_bytes", (json_int_t)p->host_bytes, "traceEvents", x->events);
   char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12));
   bool ok = text && write_file_atomic(x->path, text, strlen(text));
   if (!ok) fail_set(f, EXIT_IO, "cannot write the profile %s", x->path);

@@ -90,6 +90,7 @@ static const char *products_path(Train *t) {
 static bool open_device(Train *t, Fail *f) {
   const char *threads = getenv("MTC_THREADS");
   DeviceOptions o = {.threads = t->options->threads, .poison = t->options->poison};
+  o.copies = t->options->no_copies ? COPIES_NEVER : o.poison ? COPIES_LATE : COPIES_SOON;
   if (!o.threads && threads) o.threads = atoi(threads);
   if (t->options->resume) o.algorithms = products_path(t);
   return replay_open(&t->replay, t->program, &o, f);
@@ -127,6 +128,11 @@ static const char *dtypes_text(Train *t) {
   return weights;
 }
 
+static void print_modes(Train *t) {
+  if (t->options->no_copies)
+    metrics_note(&t->metrics, "copies between host and device are left out: times count, losses mean nothing");
+}
+
 static void print_head(Train *t) {
   const Program *p = t->program;
   const ProgramPhase *first = &p->phases[0];
@@ -142,6 +148,13 @@ static void print_head(Train *t) {
                  (long long)t->total);
 }
 
+static bool within_plan(const char *where, int64_t planned, int64_t measured, int64_t granule, Fail *f) {
+  if (measured <= round_up(planned, granule)) return true; /* devices hold whole granules */
+  return fail_set(f, EXIT_PLAN_BROKEN,
+                  "memory%s broke the plan: planned %lld bytes, measured %lld; this is a bug of mtc, please report it",
+                  where, (long long)planned, (long long)measured);
+}
+
 /* The promise of every run. Memory that breaks the plan ends it. */
 static bool report_memory(Train *t, Fail *f) {
   const Program *p = t->program;
@@ -152,19 +165,19 @@ static bool report_memory(Train *t, Fail *f) {
                format_count(a, planned), format_bytes(a, planned), format_count(a, measured),
                format_bytes(a, measured));
   t->measured = true;
-  int64_t granule = p->cuda ? 2 << 20 : 4096; /* devices hold whole ones */
-  if (measured <= round_up(planned, granule)) return true;
-  return fail_set(
-      f, EXIT_PLAN_BROKEN,
-      "memory broke the plan: planned %lld bytes, measured %lld; this is a bug of mtc, please "
-      "report it",
-      (long long)planned, (long long)measured);
+  int64_t host = t->replay.api->measured_host(t->replay.device);
+  if (p->host_bytes)
+    metrics_note(&t->metrics, "host memory planned %s bytes (%s), %s: %s bytes (%s)", format_count(a, p->host_bytes),
+                 format_bytes(a, p->host_bytes), p->cuda ? "pinned" : "measured", format_count(a, host),
+                 format_bytes(a, host));
+  return within_plan("", planned, measured, p->cuda ? 2 << 20 : 4096, f) &&
+         within_plan(" of the host", p->host_bytes, host, 4096, f);
 }
 
 /* ---- the loop ---- */
 
 static bool save_checkpoint(Train *t, Fail *f) {
-  if (t->options->dry_run > 0 || t->saved_step == t->state.step) return true;
+  if (t->options->dry_run > 0 || t->options->no_checkpoint || t->saved_step == t->state.step) return true;
   char *path = checkpoint_path(t->arena, t->options->dir, t->state.step);
   if (!checkpoint_save(path, &t->state, &t->replay, f)) return false;
   t->saved_step = t->state.step;
@@ -174,9 +187,11 @@ static bool save_checkpoint(Train *t, Fail *f) {
 
 static bool interrupted(Train *t, Fail *f) {
   if (!save_checkpoint(t, f)) return false;
-  return fail_set(
-      f, EXIT_INTERRUPTED, "interrupted after step %lld%s", (long long)t->state.step,
-      t->options->dry_run > 0 ? "" : "; the checkpoint is written, go on with --resume");
+  const TrainOptions *o = t->options;
+  return fail_set(f, EXIT_INTERRUPTED, "interrupted after step %lld%s", (long long)t->state.step,
+                  o->dry_run > 0     ? ""
+                  : o->no_checkpoint ? "; no checkpoint is written with --no-checkpoint"
+                                     : "; the checkpoint is written, go on with --resume");
 }
 
 /* A skipped step while the factor on the loss can still fall is how that factor is found. */
@@ -186,7 +201,7 @@ static bool is_routine(const Train *t) {
 
 /* Counts skipped steps, and names what the first of a row began with. */
 static bool check_finite(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
-  if (!r->skipped) {
+  if (!r->skipped || t->options->no_copies) { /* without copies numbers mean nothing */
     t->state.skipped_in_row = 0;
     return true;
   }
@@ -200,7 +215,7 @@ static bool check_finite(Train *t, const RunPhase *ph, const Batch *b, StepRepor
 static bool stop_nonfinite(Train *t, const RunPhase *ph, const Batch *b, const StepReport *r, Fail *f) {
   const Program *p = t->program;
   bool limit = p->nonfinite_limit > 0 && t->state.skipped_in_row >= p->nonfinite_limit;
-  if (!r->skipped || (!limit && (!p->nonfinite_stop || is_routine(t)))) return true;
+  if (!r->skipped || t->options->no_copies || (!limit && (!p->nonfinite_stop || is_routine(t)))) return true;
   if (!save_checkpoint(t, f)) return false;
   const char *value = train_name_value(t, ph, b, f);
   if (f->code) return false;
@@ -286,6 +301,7 @@ static bool run_phase(Train *t, int i, Fail *f) {
 
 static bool run_phases(Train *t, Fail *f) {
   print_head(t);
+  print_modes(t);
   if (t->state.step >= last_step(t)) {
     metrics_note(&t->metrics, "nothing is left to do: the run is at step %lld",
                  (long long)t->state.step);
@@ -297,9 +313,12 @@ static bool run_phases(Train *t, Fail *f) {
     if (!run_phase(t, i, f)) return false;
   char took[32];
   format_duration(took, sizeof took, clock_seconds() - t->started);
+  const TrainOptions *o = t->options;
   metrics_note(&t->metrics, "done after %lld steps in %s%s%s", (long long)t->state.step, took,
-               t->options->dry_run > 0 ? "; nothing was written" : "; everything is in ",
-               t->options->dry_run > 0 ? "" : t->options->dir);
+               o->dry_run > 0     ? "; nothing was written"
+               : o->no_checkpoint ? "; no checkpoint was written, the metrics are in "
+                                  : "; everything is in ",
+               o->dry_run > 0 ? "" : o->dir);
   return true;
 }
 
@@ -307,7 +326,9 @@ static bool run(Train *t, Fail *f) {
   const TrainOptions *o = t->options;
   bool dry = o->dry_run > 0;
   Checkpoint *from = NULL;
-  bool ok = dry || run_dir_open(o, &from, f);
+  if (o->no_copies && !dry)
+    return fail_set(f, EXIT_USAGE, "--no-copies trains nothing, it measures: it goes with --dry-run N");
+  bool ok = dry || (run_dir_open(o, &from, f) && run_dir_room(o, t->program, f));
   ok = ok && open_data(t, f) && open_device(t, f) && start_state(t, from, f);
   ok = ok && (dry || run_dir_store_program(o, t->program, f));
   ok = ok && (dry || !t->replay.api->record || t->replay.api->record(t->replay.device, products_path(t), f));

@@ -10,7 +10,9 @@ typedef struct {
   bool resume, force;
   bool quiet, json;
   int threads; /* 0: MTC_THREADS, else all cores */
-  bool poison;
+  bool poison;        /* and copies as late as the plan allows */
+  bool no_checkpoint; /* write none, neither on the way nor at the end */
+  bool no_copies;     /* leave out the copies between host and device, to measure them; with dry_run only */
   int64_t
       steps; /* stop after this step of the run, -1 = its end; the schedule stays the program's */
   int64_t dry_run; /* > 0: run so many steps and write nothing */

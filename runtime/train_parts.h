@@ -75,6 +75,9 @@ void eval_close(Train *t);
 /* ---- run_dir.c ---- */
 /* Makes the folder ready and finds the checkpoint to go on from (NULL: from the start). */
 bool run_dir_open(const TrainOptions *o, Checkpoint **from, Fail *f);
+/* Refuses a folder whose disk has no room for one checkpoint, when checkpoints are written. What --force removes counts as
+ * room. */
+bool run_dir_room(const TrainOptions *o, const Program *p, Fail *f);
 /* Nothing can be refused any more: removes the run that --force replaces and stores the program. */
 bool run_dir_store_program(const TrainOptions *o, const Program *p, Fail *f);
 
