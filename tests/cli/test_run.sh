@@ -107,6 +107,17 @@ expect 0 "$mtc" import "$work/a.safetensors" --map "$tiny" -o "$work/in.mtck"
 holds "$work/out" '28 tensors mapped'
 expect 0 "$mtc" export "$work/in.mtck" --map "$tiny" -o "$work/b.safetensors"
 cmp "$work/a.safetensors" "$work/b.safetensors" || fail "export and import are no inverses"
+expect 2 "$mtc" export "$work/run" -o "$work/none/" --max-shard 50%
+expect 0 "$mtc" export "$work/run" -o "$work/hf/" --max-shard 20K
+[ -f "$work/hf/model.safetensors.index.json" ] && [ -f "$work/hf/model-00001-of-0000"?.safetensors ] &&
+  [ ! -e "$work/hf/model.safetensors" ] || fail "no shards with an index: $(ls "$work/hf")"
+expect 2 "$mtc" export "$work/run" -o "$work/hf"
+expect 0 "$mtc" import "$work/hf" --map "$tiny" -o "$work/shards.mtck"
+cmp "$work/in.mtck" "$work/shards.mtck" || fail "shards hold something else than one file"
+expect 0 "$mtc" export "$work/run" -o "$work/hf" --force
+[ "$(ls "$work/hf")" = model.safetensors ] || fail "an earlier export is left: $(ls "$work/hf")"
+cmp "$work/a.safetensors" "$work/hf/model.safetensors" || fail "one file of a folder is another file"
+expect 6 "$mtc" import "$work/run" --map "$tiny" -o "$work/none.mtck"
 expect 0 "$mtc" export "$work/run" -o "$work/half.safetensors" --dtype bf16
 [ "$(stat -c %s "$work/half.safetensors")" -lt "$(stat -c %s "$work/a.safetensors")" ] || fail "--dtype bf16"
 expect 0 "$mtc" train "$tiny" "${flags[@]}" -o "$work/warm" --steps 1 --set "train.init=\"$work/a.safetensors\""

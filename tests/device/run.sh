@@ -1,7 +1,7 @@
 #!/bin/bash
 # Checks and measures the CUDA target on the GPU of this machine; CI, which has none, never runs it.
 #
-# usage: tests/device/run.sh [BUILD]   (default: build; the targets mtc, device_check and device_profile must be built)
+# usage: tests/device/run.sh [BUILD]   (default: build; all of it must be built; TARGET: h200)
 # Ends with exit code 1 when a kernel is wrong, a sanitizer complains, the loss of GPT-2 124M does not fall, or memory breaks the
 # plan.
 set -u
@@ -21,6 +21,9 @@ for tool in memcheck racecheck initcheck; do
     { bad=1; tail -n 30 "$work/$tool"; }
   grep SUMMARY "$work/$tool"
 done
+
+say "logits and gradients of Transformers, in fp32 on the GPU"
+"$build/tests/t_train_transformers" tests/reference/transformers "${TARGET:-h200}" || bad=1
 
 say "GPT-2 124M on the bytes of one text"
 cat >"$work/gpt2_bytes.mt" <<MODEL

@@ -2,7 +2,9 @@
  * loaded through `init` and the `weights` maps, they must give its logits within 1e-4 of the largest and its gradients
  * within 1e-3 of each tensor's norm, in fp32 as it computed them. Llama 3's file is in shards.
  *
- * usage: t_train_transformers [FOLDER]    (default: tests/reference/transformers; FOLDER holds one folder a family) */
+ * usage: t_train_transformers [FOLDER [TARGET]]
+ *   FOLDER  one folder a family; tests/reference/transformers
+ *   TARGET  cpu; another runs on the GPU of this machine, where the repository may be the current folder */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +16,8 @@
 
 enum { SAMPLES = 2, T = 16 };
 
-static const char *folder = MTC_SOURCE_DIR "/tests/reference/transformers";
+static const char *source = MTC_SOURCE_DIR, *target = "cpu";
+static char *folder;
 
 /* Worst difference from the reference: of all logits, and of one gradient. */
 typedef struct {
@@ -34,8 +37,10 @@ static void open_family(Session *s, const char *family, int64_t micro_batch) {
   if (!path_exists(file)) file = arena_printf(a, "%s/model.safetensors", dir);
   const char *settings[] = {arena_printf(a, "train.init=\"%s\"", file), NULL};
   PlanArgs args = session_plan_args();
+  args.target = target_by_name(target);
+  ensure(args.target, "no target `%s`", target);
   args.micro_batch = micro_batch;
-  session_open(s, arena_printf(a, MTC_SOURCE_DIR "/tests/train/models/hf_%s.mt", family), NULL, settings, &args,
+  session_open(s, arena_printf(a, "%s/tests/train/models/hf_%s.mt", source, family), NULL, settings, &args,
                &(DeviceOptions){.poison = true});
   Fail f = {0};
   if (!start_values(&s->replay, 1, NULL, &f)) fail_msg("%s: %s", family, f.text);
@@ -141,7 +146,12 @@ static void gpt2(void **state) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1) folder = argv[1];
+  if (!path_exists(source)) source = ".";
+  char reference[1200];
+  snprintf(reference, sizeof reference, "%s/tests/reference/transformers", source);
+  folder = realpath(argc > 1 ? argv[1] : reference, NULL); /* `init` is relative to the model's file */
+  ensure(folder, "no folder %s", argc > 1 ? argv[1] : reference);
+  if (argc > 2) target = argv[2];
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama2),
       cmocka_unit_test(llama3_with_scaled_positions_from_shards),
@@ -149,5 +159,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(qwen2_with_a_head_of_its_own),
       cmocka_unit_test(gpt2),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  free(folder);
+  return failed;
 }
