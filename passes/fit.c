@@ -115,12 +115,12 @@ static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
   const FitContext *x = &m->f->x;
   PhasePool *pool = m->pool;
   int from = pool->families.n;
-  if (!fit_families(x, pool->phase, chunks, m->batch, m->n, graph, pool)) return false;
+  if (!fit_families(x, chunks, false, m->batch, m->n, graph, pool)) return false;
   for (int i = from; i < pool->families.n; i++) {
     Family *fam = &pool->families.at[i];
     bool first = i == from || pool->families.at[i - 1].apart != fam->apart;
     for (int k = 0; m->before && k < m->before->families.n; k++)
-      if (m->before->families.at[k].chunks == chunks)
+      if (m->before->families.at[k].chunks == chunks && !m->before->families.at[k].early)
         fit_translate(x, &m->before->families.at[k], fam);
     if (fam->traces.n == 1 && first && (from == 0 || fam->apart)) fit_solve_begin(x, fam);
   }
@@ -201,6 +201,22 @@ static bool make_families(const Makes *m, const Graph *whole, int forced) {
   return true;
 }
 
+/* The same families with the norm's squares taken early, and the same traces. */
+static bool add_early(const Makes *m) {
+  PhasePool *pool = m->pool;
+  int plain = pool->families.n;
+  for (int k = 0; k < plain; k++) {
+    int chunks = pool->families.at[k].chunks, from = pool->families.n;
+    if (k > 0 && pool->families.at[k - 1].chunks == chunks) continue;
+    if (!fit_families(&m->f->x, chunks, true, m->batch, m->n, NULL, pool)) return false;
+    for (int i = from; i < pool->families.n; i++)
+      for (int j = 0; j < plain; j++)
+        if (pool->families.at[j].chunks == chunks)
+          fit_translate(&m->f->x, &pool->families.at[j], &pool->families.at[i]);
+  }
+  return true;
+}
+
 static const Built *built_plain(const FitPool *f, const Graph *g) {
   if (!g) return NULL;
   Built *b = arena_new_of(f->x.arena, Built);
@@ -219,11 +235,15 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   if (!g.micro || f->x.job->diags->errors > 0) return false;
   f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
   if (f->res.n == 0) return false;
-  pool->update = built_plain(f, g.update);
+  bool early = f->res.at[f->res.n - 1].micro;
+  pool->update[0] = built_plain(f, g.update);
   pool->sample = built_plain(f, g.sample);
   bool made = make_families(&m, g.micro, forced);
   for (int i = 0; i < pool->families.n; i++) fit_solve_end(&f->x, &pool->families.at[i]);
-  return made;
+  if (!made || !early) return made;
+  c.early_squares = true;
+  pool->update[1] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
+  return add_early(&m);
 }
 
 /* ---- the pool ---- */

@@ -26,6 +26,7 @@ typedef struct {
 
 typedef struct {
   int phase, chunks;
+  bool early;          /* the micro-batch takes the squares for the norm (GraphChoice.early_squares) */
   bool apart;          /* kernels end at what backward keeps: less is rebuilt, more is launched */
   int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
   int64_t least, most; /* micro-batches that it stands for */
@@ -37,7 +38,8 @@ typedef struct {
 
 /* A program of a phase that does not depend on the micro-batch. */
 typedef struct {
-  int64_t bytes, ns; /* transient bytes, time */
+  int64_t bytes, ns; /* transient bytes by liveness, time */
+  int64_t exact;     /* as placed, 0 not yet known */
   int room;          /* of its copies */
 } Fixed;
 
@@ -53,7 +55,8 @@ typedef struct {
   int64_t micro_batch;
   int trace;
   int res;          /* in the pool's residencies */
-  int room, update; /* room of the micro program's copies and of the update's */
+  int room;         /* of the micro program's copies */
+  int update;       /* in the residency's list */
   int64_t estimate; /* peak by liveness */
   int64_t peak;     /* exact, -1 not yet known */
   int64_t step_ns;
@@ -81,11 +84,11 @@ typedef struct PhasePool PhasePool;
 Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* The families of a phase for micro-batches batch[0..n) (ascending) and this many chunks, joined
+/* Adds the families of a phase for micro-batches batch[0..n) (ascending) and this many chunks, joined
  * ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
  * tell. first is a graph that was built for
  * batch[0] already, or NULL. */
-bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
+bool fit_families(const FitContext *x, int chunks, bool early, const int64_t *batch, int n,
                   const Graph *first, PhasePool *out);
 /* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
  * adds the traces that are new at the end. An end without a begin does nothing. */
@@ -104,7 +107,8 @@ int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
 struct PhasePool {
   int phase;
   VEC(Family) families;
-  const Built *update, *sample; /* NULL when there is none */
+  const Built *update[2];       /* by early; the second for host variables of micro-batches */
+  const Built *sample;          /* NULL when there is none */
   Resident *res;                /* per residency */
   VEC(Choice) all;              /* every candidate, fastest first */
   VEC(int) frontier;            /* of all residencies: fastest first, by falling peak */

@@ -15,7 +15,11 @@
  * really built. */
 static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c) {
   const Family *fam = c->family;
-  GraphChoice g = {.phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fam->chunks};
+  GraphChoice g = {.phase = fam->phase,
+                   .micro_batch = c->micro_batch,
+                   .chunks = fam->chunks,
+                   .early_squares = fam->early};
+  Fixed *update = &f->phase[fam->phase].res[c->res].update.at[c->update];
   TrainGraphs graphs = train_graphs(f->x.job, a, &g);
   Built micro = fit_build(&f->x, graphs.micro, fam->apart, a);
   if (!fit_same_structure(fam->micro[0], &micro)) return false;
@@ -27,9 +31,10 @@ static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c
   ph.step_ns = c->step_ns;
   ph.programs[0] = assemble_program(p, a, "micro", &micro.map, t->n,
                                     arena_copy(a, t->order, sizeof *t->order * (size_t)t->n), c->room);
-  ph.programs[1] = fit_assemble_plain(f, p, a, "update", graphs.update, c->update);
+  ph.programs[1] = fit_assemble_plain(f, p, a, "update", graphs.update, update->room);
   ph.programs[2] = fit_assemble_plain(f, p, a, "eval", graphs.eval, PLAIN_ROOM);
   ph.programs[3] = fit_assemble_plain(f, p, a, "sample", graphs.sample, PLAIN_ROOM);
+  if (ph.programs[1] >= 0) update->exact = p->programs.at[ph.programs[1]].transient_bytes;
   const PlanProgram *m = &p->programs.at[ph.programs[0]];
   for (int s = 0; s < m->nsteps; s++)
     if (m->steps[s].recomputed) ph.recompute_ns += m->clusters.at[m->steps[s].cluster].ns;
@@ -84,6 +89,12 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
   arena_free(scratch);
 }
 
+/* What is known of a choice's peak: no plan of it is lower. */
+static int64_t bound_of(const FitPool *f, const Choice *c) {
+  if (c->peak >= 0) return c->peak;
+  return max64(c->estimate, fit_whole_peak(f, c->res, f->phase[c->family->phase].res[c->res].update.at[c->update].exact));
+}
+
 /* Smallest peak of a residency's choices, and whose it is; NULL when none is below `bound`. */
 static Choice *floor_of(const FitPool *f, PhasePool *pool, int res, int64_t bound) {
   Choice *best = NULL;
@@ -91,6 +102,7 @@ static Choice *floor_of(const FitPool *f, PhasePool *pool, int res, int64_t boun
   for (int i = r->frontier.n - 1; i >= 0; i--) {
     Choice *c = &pool->all.at[r->frontier.at[i]];
     if (c->estimate >= (best ? best->peak : bound)) break;
+    if (bound_of(f, c) >= (best ? best->peak : bound)) continue;
     if (c->peak < 0) find_peak(f, pool, c);
     if (c->peak < (best ? best->peak : bound)) best = c;
   }
@@ -126,11 +138,11 @@ static void find_floor(const FitPool *f, FitResult *r) {
 /* ---- selection ---- */
 
 /* The fastest choice of a residency that may fit, from number *at of its frontier on; NULL when there is none. */
-static Choice *next_fit(PhasePool *pool, int res, int64_t budget, int *at) {
+static Choice *next_fit(const FitPool *f, PhasePool *pool, int res, int64_t budget, int *at) {
   const Resident *r = &pool->res[res];
   for (; *at < r->frontier.n; ++*at) {
     Choice *c = &pool->all.at[r->frontier.at[*at]];
-    if ((c->peak >= 0 ? c->peak : c->estimate) <= budget) return c;
+    if (bound_of(f, c) <= budget) return c;
   }
   return NULL;
 }
@@ -139,7 +151,7 @@ static Choice *next_fit(PhasePool *pool, int res, int64_t budget, int *at) {
 static double total_time(const FitPool *f, int res, int64_t budget, int *at, Choice **chosen) {
   double sum = 0;
   for (int i = 0; i < f->nphases; i++) {
-    chosen[i] = next_fit(&f->phase[i], res, budget, &at[i]);
+    chosen[i] = next_fit(f, &f->phase[i], res, budget, &at[i]);
     if (!chosen[i]) return INFINITY;
     int64_t steps = f->x.job->phases.at[i].steps;
     sum += (double)chosen[i]->step_ns * (double)(steps > 0 ? steps : 1);

@@ -90,6 +90,7 @@ static Trace as_it_stands(const Built *b, Arena *a) {
 typedef struct {
   const FitContext *x;
   int phase, chunks;
+  bool early;
   struct {
     int64_t at;
     const Graph *graph;
@@ -103,7 +104,11 @@ static const Built *built_at(Builds *b, int64_t at, bool apart) {
   int i = 0;
   while (i < b->nknown && b->known[i].at != at) i++;
   if (i == b->nknown) {
-    GraphChoice c = {.phase = b->phase, .micro_batch = at, .chunks = b->chunks, .micro_only = true};
+    GraphChoice c = {.phase = b->phase,
+                     .micro_batch = at,
+                     .chunks = b->chunks,
+                     .micro_only = true,
+                     .early_squares = b->early};
     TrainGraphs g = train_graphs(x->job, x->arena, &c);
     if (!g.micro) return NULL;
     if (i == COUNT_OF(b->known)) i--; /* the latest makes room */
@@ -126,6 +131,7 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
   for (int i = 0; i < n; i++) {
     Family f = {.phase = b->phase,
                 .chunks = b->chunks,
+                .early = b->early,
                 .apart = apart,
                 .at_a = batch[i],
                 .at_b = batch[i],
@@ -146,9 +152,9 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
   return true;
 }
 
-bool fit_families(const FitContext *x, int phase, int chunks, const int64_t *batch, int n,
+bool fit_families(const FitContext *x, int chunks, bool early, const int64_t *batch, int n,
                   const Graph *first, PhasePool *out) {
-  Builds b = {.x = x, .phase = phase, .chunks = chunks};
+  Builds b = {.x = x, .phase = out->phase, .chunks = chunks, .early = early};
   if (first) {
     b.known[0].at = batch[0];
     b.known[0].graph = first;

@@ -25,7 +25,8 @@ static Fixed placed(const FitPool *f, const Built *b, int res) {
   Arena *a = arena_new();
   Plan *p = fit_new_plan(f, a, res);
   assemble_program(p, a, "", &b->map, b->clusters.n, as_it_stands(b->clusters.n, a), PLAIN_ROOM);
-  Fixed x = {p->programs.at[0].transient_bytes, p->programs.at[0].ns, PLAIN_ROOM};
+  int64_t bytes = p->programs.at[0].transient_bytes;
+  Fixed x = {.bytes = bytes, .exact = bytes, .ns = p->programs.at[0].ns, .room = PLAIN_ROOM};
   arena_free(a);
   return x;
 }
@@ -42,7 +43,7 @@ static Fixed staged_at(const Staged *s, int room) {
   p.room = room;
   StagePlan plan = stage_plan(&p, a);
   arena_free(a);
-  return (Fixed){plan.peak, plan.ns, room};
+  return (Fixed){.bytes = plan.peak, .ns = plan.ns, .room = room};
 }
 
 static Staged staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses,
@@ -80,10 +81,11 @@ static void price_update(const FitPool *f, const Built *b, int res, Resident *ou
 static void price_plain(const FitPool *f, const PhasePool *pool, int res, Resident *out) {
   bool copies = f->res.at[res].host_bytes > 0;
   if (pool->sample) out->sample = placed(f, pool->sample, res);
-  if (pool->update && copies)
-    price_update(f, pool->update, res, out);
+  const Built *update = pool->update[f->res.at[res].micro];
+  if (update && copies)
+    price_update(f, update, res, out);
   else
-    vec_push(f->x.arena, &out->update, (pool->update ? placed(f, pool->update, res) : (Fixed){0}));
+    vec_push(f->x.arena, &out->update, (update ? placed(f, update, res) : (Fixed){0}));
 }
 
 /* ---- choices ---- */
@@ -102,7 +104,7 @@ static void add_choice(const Pricing *x, Choice c, int64_t micro_ns, int64_t hei
   while (from + 1 < r->update.n && r->update.at[from + 1].bytes <= height) from++;
   for (int i = from; i < r->update.n; i++) {
     const Fixed *u = &r->update.at[i];
-    c.update = u->room;
+    c.update = i;
     c.step_ns = mul64(x->steps, micro_ns) + u->ns;
     c.estimate = fit_whole_peak(x->f, c.res, max64(height, max64(u->bytes, r->sample.bytes)));
     vec_push(x->f->x.arena, &x->pool->all, c);
@@ -129,7 +131,7 @@ static void add_resident(const Pricing *x, const Bare *b, int64_t at, HostUses *
   const Trace *t = &b->family->traces.at[b->trace];
   int64_t *live = arena_array(x->arena, int64_t, t->n + 2);
   for (int res = 0; res < f->res.n; res++) {
-    if (f->res.at[res].host_bytes == 0) continue;
+    if (f->res.at[res].host_bytes == 0 || f->res.at[res].micro != b->family->early) continue;
     Choice c = {.family = b->family, .micro_batch = at, .trace = b->trace, .res = res, .peak = -1};
     if (!f->res.at[res].micro) {
       add_choice(x, c, b->ns, b->height);
@@ -162,7 +164,7 @@ static void bare_traces(const Pricing *x, const Family *fam, int64_t at, const P
     Bare b = {.family = fam, .trace = i, .height = fit_height(price, t, scratch)};
     for (int s = 0; s < t->n; s++) b.ns += price->ns[t->order[s]];
     for (int res = 0; res < f->res.n; res++)
-      if (f->res.at[res].host_bytes == 0)
+      if (f->res.at[res].host_bytes == 0 && !fam->early)
         add_choice(x, (Choice){.family = fam, .micro_batch = at, .trace = i, .res = res, .peak = -1}, b.ns, b.height);
     vec_push(x->arena, out, b);
   }
@@ -179,29 +181,35 @@ static HostUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
   return uses;
 }
 
+/* Of traces with or without early squares: those that nothing beats, with host variables. */
+static void add_best(const Pricing *x, BareList *list, int64_t at, HostUses **const *uses, const Priced *price) {
+  const FitPool *f = x->f;
+  qsort(list->at, (size_t)list->n, sizeof *list->at, by_speed);
+  int64_t least = INT64_MAX;
+  for (int i = 0; i < list->n; i++) {
+    const Bare *b = &list->at[i];
+    if (b->height >= least) continue;
+    least = b->height;
+    if (fit_whole_peak(f, f->res.n - 1, b->height) > f->x.target->usable_bytes) continue;
+    int family = (int)(b->family - x->pool->families.at);
+    add_resident(x, b, at, uses[family], &price[family]);
+  }
+}
+
 static void add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, HostUses **const *uses) {
   Pricing x = {.f = f, .pool = pool, .arena = arena_new()};
   x.steps = ceil_div(phase_samples(f->x.job, pool->phase), at);
   FitContext here = f->x;
   here.arena = x.arena;
-  BareList list = {0};
+  BareList list[2] = {{0}};
   Priced *price = arena_array(x.arena, Priced, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) {
     const Family *fam = &pool->families.at[i];
     if (at < fam->least || at > fam->most) continue;
     price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
-    bare_traces(&x, fam, at, &price[i], &list);
+    bare_traces(&x, fam, at, &price[i], &list[fam->early]);
   }
-  qsort(list.at, (size_t)list.n, sizeof *list.at, by_speed);
-  int64_t least = INT64_MAX;
-  for (int i = 0; i < list.n && f->res.at[f->res.n - 1].host_bytes > 0; i++) {
-    const Bare *b = &list.at[i];
-    if (b->height >= least) continue;
-    least = b->height;
-    if (fit_whole_peak(f, f->res.n - 1, b->height) > f->x.target->usable_bytes) continue;
-    int family = (int)(b->family - pool->families.at);
-    add_resident(&x, b, at, uses[family], &price[family]);
-  }
+  for (int early = 0; early < 2; early++) add_best(&x, &list[early], at, uses, price);
   arena_free(x.arena);
 }
 
@@ -213,6 +221,8 @@ static int by_time(const void *a, const void *b) {
   if (x->family->chunks != y->family->chunks) return x->family->chunks < y->family->chunks ? -1 : 1;
   if (x->micro_batch != y->micro_batch) return x->micro_batch < y->micro_batch ? -1 : 1;
   if (x->room != y->room) return x->room < y->room ? -1 : 1;
+  if (x->update != y->update) return x->update < y->update ? -1 : 1;
+  if (x->family != y->family) return x->family < y->family ? -1 : 1;
   return (x->trace > y->trace) - (x->trace < y->trace);
 }
 

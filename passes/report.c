@@ -89,6 +89,8 @@ static const char *class_text(const Report *x, BufClass c, const PlanPhase *ph) 
       return activations_text(x, ph);
     case BC_LOGITS:
       return ph->chunks > 1 ? arena_printf(x->arena, "1 of %d chunks", ph->chunks) : "whole";
+    case BC_STAGES:
+      return "of variables on the host";
     case BC_WORKSPACE:
       return x->r->plan->target->kind == DEV_CUDA ? "cuBLASLt and column sums" : "column sums";
     default:
@@ -180,11 +182,13 @@ static void ledger(const Report *x) {
   fputc('\n', x->to);
   row(x, "total", "", p->peak_bytes);
   if (p->budget_bytes < INT64_MAX) row(x, "slack", "", p->budget_bytes - p->peak_bytes);
+  report_host(x, &l);
 
   int64_t all = 0;
   int n = 0;
   for (int i = 0; i < p->bufs.n; i++) {
     if (p->bufs.at[i].program >= 0 && p->bufs.at[i].program != l.program) continue;
+    if (p->bufs.at[i].space != SPACE_DEVICE) continue;
     all += p->bufs.at[i].bytes;
     n++;
   }
@@ -250,6 +254,7 @@ static void estimate_rows(const Report *x) {
           rate_unit(x->r, ph->phase), time_short(x->arena, micro->ns),
           p->target->file ? arena_printf(x->arena, "calibrated by %s", p->target->file)
                           : "the model is within about 15 %");
+  report_copies(x, ph);
   for (int i = 0; i < x->r->passed.n; i++) {
     const Candidate *c = &x->r->passed.at[i];
     double other = tokens_per_second(x->r, ph->phase, c->step_ns);

@@ -46,6 +46,16 @@ Rebuilt plan_rebuilt(const Plan *p, int program, Arena *a);
 /* "h.3.mlp" -> "h.*.mlp" and the number; -1 when it has none. */
 const char *name_without_layer(const char *name, int *layer);
 
+/* ---- report_host.c ---- */
+typedef struct {
+  int64_t in_bytes, out_bytes, in_ns, out_ns, exposed_ns;
+} CopyTraffic;
+/* Of one run of a program; zero for program -1. */
+CopyTraffic copy_traffic(const Plan *p, int program);
+/* What is pinned; what the copies of a phase's programs cost. Nothing without host variables. */
+void report_host(const Report *x, const Ledger *l);
+void report_copies(const Report *x, const PlanPhase *ph);
+
 /* ---- report_floor.c ---- */
 void report_infeasible(const Report *x);
 

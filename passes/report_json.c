@@ -26,6 +26,7 @@ static json_t *candidate_json(const FitResult *r, const Candidate *c) {
   put_real(o, "tokens_per_second", tokens_per_second(r, r->phase, c->step_ns));
   put_int(o, "micro_batch", c->micro_batch);
   put_int(o, "chunks", c->chunks);
+  put_int(o, "host_bytes", c->host_bytes);
   json_object_set_new(o, "recompute", json_boolean(c->front > 0));
   return o;
 }
@@ -53,6 +54,19 @@ static json_t *ledger_json(const FitResult *r) {
   return list;
 }
 
+static json_t *host_json(const FitResult *r) {
+  Ledger l = plan_ledger(r->plan);
+  json_t *list = json_array();
+  for (int c = 0; c < BC_COUNT; c++) {
+    if (l.host[c] == 0) continue;
+    json_t *o = json_object();
+    put_text(o, "class", buf_class_json((BufClass)c));
+    put_int(o, "bytes", l.host[c]);
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
 static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
   json_t *o = json_object();
   put_text(o, "name", r->job->phases.at[ph->phase].name);
@@ -67,7 +81,9 @@ static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
   return o;
 }
 
-static json_t *program_json(const PlanProgram *p) {
+static json_t *program_json(const Plan *plan, int program) {
+  const PlanProgram *p = &plan->programs.at[program];
+  CopyTraffic t = copy_traffic(plan, program);
   json_t *o = json_object();
   put_text(o, "name", p->name);
   put_int(o, "steps", p->nsteps);
@@ -76,6 +92,11 @@ static json_t *program_json(const PlanProgram *p) {
   put_int(o, "transient_bytes", p->transient_bytes);
   put_int(o, "liveness_bytes", p->liveness_bytes);
   put_real(o, "seconds", (double)p->ns * 1e-9);
+  put_int(o, "copied_in_bytes", t.in_bytes);
+  put_int(o, "copied_out_bytes", t.out_bytes);
+  put_real(o, "copy_in_seconds", (double)t.in_ns * 1e-9);
+  put_real(o, "copy_out_seconds", (double)t.out_ns * 1e-9);
+  put_real(o, "copy_exposed_seconds", (double)t.exposed_ns * 1e-9);
   return o;
 }
 
@@ -87,6 +108,8 @@ static void plan_fields(json_t *o, const FitResult *r) {
   put_int(o, "peak_bytes", p->peak_bytes);
   put_int(o, "arena_bytes", p->arena_bytes);
   put_int(o, "persistent_bytes", p->persistent_bytes);
+  put_int(o, "host_bytes", p->host_bytes);
+  json_object_set_new(o, "host", host_json(r));
   put_real(o, "step_seconds", (double)ph->step_ns * 1e-9);
   put_real(o, "tokens_per_second", tokens_per_second(r, ph->phase, ph->step_ns));
   put_int(o, "micro_batch", ph->micro_batch);
@@ -101,7 +124,7 @@ static void plan_fields(json_t *o, const FitResult *r) {
   json_object_set_new(o, "phases", list);
   list = json_array();
   for (int i = 0; i < p->programs.n; i++)
-    json_array_append_new(list, program_json(&p->programs.at[i]));
+    json_array_append_new(list, program_json(p, i));
   json_object_set_new(o, "programs", list);
   list = json_array();
   Rebuilt rb = plan_rebuilt(p, ph->programs[0], a);
