@@ -126,10 +126,10 @@ static KReg lower_iota(Lower *l, const Node *n, const AxisMap *map) {
 static KReg lower_random(Lower *l, const Node *n, const AxisMap *map) {
   const Value *v = val(l->g, n->out);
   int batch = (int)node_int(n, "batch");
-  /* Without a batch axis the sample is 0. */
+  /* The sample is 0 where it does not matter. */
   KInstr i = {.kind = KI_RANDOM,
               .dtype = v->dtype,
-              .nin = batch < 0 ? 3 : 4,
+              .nin = batch == RANDOM_STEP ? 3 : 4,
               .key = (uint64_t)node_int(n, "key")};
   i.key_slot = l->k->nkeys;
   l->k->keys[l->k->nkeys++] = i.key;

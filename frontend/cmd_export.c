@@ -8,20 +8,25 @@
 #include "../runtime/program.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
   const Checkpoint *checkpoint;
   const WeightSlots *slots;
-  const StEntry *const *from; /* per slot: in the checkpoint */
+  const BestCopy *from;       /* per slot: in the checkpoint */
   const StEntry *to;          /* per slot: as it is written */
 } ExportSource;
 
 static bool fetch(void *context, int i, void *to, Fail *f) {
   const ExportSource *s = context;
-  bool ok = weights_export(&s->slots->at[i], (DType)s->from[i]->dtype, s->from[i]->data,
-                           (DType)s->to[i].dtype, to, f);
-  checkpoint_release(s->checkpoint, s->from[i]);
+  const BestCopy *from = &s->from[i];
+  void *own;
+  const void *values = checkpoint_values(from, &own, f);
+  bool ok = values && weights_export(&s->slots->at[i], from->dtype, values, (DType)s->to[i].dtype, to, f);
+  free(own);
+  checkpoint_release(s->checkpoint, from->entry);
+  if (from->low) checkpoint_release(s->checkpoint, from->low);
   return ok;
 }
 
@@ -42,19 +47,15 @@ static bool find_slots(Cli *c, const char *run, WeightSlots *slots, Fail *f) {
   return true;
 }
 
-static const StEntry *best_copy(Cli *c, const Checkpoint *from, const char *path) {
-  const StEntry *master = checkpoint_find(from, arena_printf(c->arena, "%s:master", path));
-  return master ? master : checkpoint_find(from, path);
-}
-
 /* What is missing or has another shape in the checkpoint, together. */
-static bool match(Cli *c, const Checkpoint *from, const WeightSlots *slots, const StEntry **found,
+static bool match(Cli *c, const Checkpoint *from, const WeightSlots *slots, BestCopy *found,
                   Fail *f) {
   Str lines = {.arena = c->arena};
   int wrong = 0;
   for (int i = 0; i < slots->n; i++) {
     const WeightSlot *s = &slots->at[i];
-    const StEntry *e = found[i] = best_copy(c, from, s->path);
+    found[i] = checkpoint_best(from, s->path);
+    const StEntry *e = found[i].entry;
     bool fits =
         e && e->rank == s->rank && !memcmp(e->dim, s->dim, sizeof *s->dim * (size_t)s->rank);
     if (fits || wrong++ >= 20) continue;
@@ -67,12 +68,12 @@ static bool match(Cli *c, const Checkpoint *from, const WeightSlots *slots, cons
 /* Returns the number of files, 0 on failure. */
 static int export_to(Cli *c, const Checkpoint *from, const WeightSlots *slots, const char *path,
                      Fail *f) {
-  const StEntry **found = arena_array(c->arena, const StEntry *, slots->n + 1);
+  BestCopy *found = arena_array(c->arena, BestCopy, slots->n + 1);
   StEntry *to = arena_array(c->arena, StEntry, slots->n + 1);
   if (!match(c, from, slots, found, f)) return 0;
   for (int i = 0; i < slots->n; i++) {
     const WeightSlot *s = &slots->at[i];
-    to[i] = (StEntry){.name = s->key, .dtype = found[i]->dtype, .rank = s->rank};
+    to[i] = (StEntry){.name = s->key, .dtype = (int)found[i].dtype, .rank = s->rank};
     if (c->flag.dtype && dtype_is_float((DType)to[i].dtype))
       to[i].dtype = dtype_by_name(c->flag.dtype);
     weights_file_dims(s, to[i].dim);

@@ -20,7 +20,8 @@ typedef struct {
   VEC(Override) settings;    /* --set train.batch=... */
 } JobArgs;
 
-typedef enum { PREC_AUTO = -1 } PrecAuto;
+/* PREC_SPLIT, of `master`: the bf16 weight and the 16 bits that complete it to f32. */
+typedef enum { PREC_AUTO = -1, PREC_SPLIT = DT_U16 } PrecAuto;
 
 /* precision { }: dtypes (DType or PREC_AUTO), then rules in order, later ones win. */
 typedef struct {
@@ -81,7 +82,9 @@ typedef enum { OPT_ADAMW, OPT_ADAM, OPT_SGD, OPT_ADAFACTOR, OPT_LION, OPT_MUON }
 typedef struct {
   OptKind kind;
   double lr, beta1, beta2, eps, weight_decay, momentum, decay;
-  bool nesterov;
+  double floor, threshold; /* adafactor: least size of a weight; size of an update that is clipped */
+  double adam_scale;       /* muon: learning rate of AdamW's parameters, as a share of lr */
+  bool nesterov, relative, match_rms;
   Loc loc;
 } Optimizer;
 

@@ -193,6 +193,40 @@ static void learn_layers(const Elab *e, const Graph *g) {
   }
 }
 
+/* ---- what each parameter is for ---- */
+
+/* The parameter that a value is, through what changes no number; NULL when it is none. */
+static Var *param_behind(const Elab *e, Graph *g, ValueId v) {
+  const Node *n = node_of(g, v);
+  while (op_kind(n->op) == VIEW || n->op == OP_CAST) n = node_of(g, n->in[0]);
+  return n->op == OP_VAR ? &e->job->vars->all.at[n->ints[0]] : NULL;
+}
+
+/* Marks the matrices whose products become the logits v. */
+static void learn_heads(const Elab *e, Graph *g, ValueId v) {
+  const Node *n = node_of(g, v);
+  OpKind k = op_kind(n->op);
+  for (int i = 0; i < n->nin; i++) {
+    Var *param = n->op == OP_DOT ? param_behind(e, g, n->in[i]) : NULL;
+    if (param) param->head = true;
+    bool same_numbers = k == VIEW || n->op == OP_ADD || n->op == OP_MUL || n->op == OP_CAST;
+    if (same_numbers && val(g, n->in[i])->shape.rank > 1) learn_heads(e, g, n->in[i]);
+  }
+}
+
+/* Embeddings, and what makes the logits of a cross entropy. */
+static void learn_uses(const Elab *e, Graph *g) {
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = node_at(g, i);
+    Var *table = n->op == OP_GATHER ? param_behind(e, g, n->in[0]) : NULL;
+    if (table) table->lookup = true;
+    if (!n->tag || strcmp(n->tag, "cross_entropy")) continue;
+    for (int k = 0; k < n->nin; k++)
+      if (node_of(g, n->in[k])->tag_id != n->tag_id && val(g, n->in[k])->shape.rank > 1)
+        learn_heads(e, g, n->in[k]);
+  }
+}
+
 /* Marks what the loss depends on in a way that has a gradient: floats made of floats. */
 static bool *differentiable(Arena *a, Graph *g) {
   bool *on = arena_array(a, bool, g->values.n);
@@ -275,6 +309,7 @@ static void check_loss(Elab *e, Arena *scratch, const Fn *loss, int phase) {
     learn_targets(e, &b);
     select_check_ops(e, g);
     learn_layers(e, g);
+    learn_uses(e, g);
     check_reach(e, scratch, loss, g);
   }
   if (b.batch_stats) warn_batch_stats(e, phase);

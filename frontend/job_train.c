@@ -132,10 +132,14 @@ static void read_optimizer(Elab *e, Stage *t, Optimizer *o) {
     if (!strcmp(r->row->key, "weight_decay")) o->weight_decay = r->num;
     if (!strcmp(r->row->key, "momentum")) o->momentum = r->num;
     if (!strcmp(r->row->key, "decay")) o->decay = r->num;
+    if (!strcmp(r->row->key, "floor")) o->floor = r->num;
+    if (!strcmp(r->row->key, "threshold")) o->threshold = r->num;
+    if (!strcmp(r->row->key, "adam_scale")) o->adam_scale = r->num;
     if (!strcmp(r->row->key, "nesterov")) o->nesterov = r->num != 0;
+    if (!strcmp(r->row->key, "relative")) o->relative = r->num != 0;
+    if (!strcmp(r->row->key, "match_rms")) o->match_rms = r->num != 0;
     if (!strcmp(r->row->key, "betas")) o->beta1 = r->pair[0], o->beta2 = r->pair[1];
   }
-  if (o->kind != OPT_ADAMW) job_say_not_yet(e, v->loc, "optimizer `%s`", say_expr(e, v->x->a));
 }
 
 static void read_schedule(Elab *e, Stage *t, Schedule *out) {
@@ -158,7 +162,6 @@ static void read_schedule(Elab *e, Stage *t, Schedule *out) {
     out->final = r->num;
     out->final_is_lr = true;
   }
-  if (out->kind == SCHED_RSQRT) job_say_not_yet(e, v->loc, "schedule `rsqrt`");
 }
 
 /* ---- batch ---- */

@@ -199,17 +199,33 @@ static bool read_choice(Elab *e, const Setting *r, const Expr *x, SetValue *out)
   return false;
 }
 
+/* The formats that a setting may have; those without a row take the first one's. */
+enum { MOST_FORMATS = 6 };
+static const struct {
+  const char *key;
+  const char *words[MOST_FORMATS];
+} formats[] = {
+    {"compute", {"f32", "tf32", "bf16", "f16", "auto"}},
+    {"master", {"f32", "split", "bf16", "auto"}},
+    {"moments", {"f32", "bf16", "i8", "auto"}},
+    {"accum", {"f32", "bf16", "auto"}},
+};
+
 static bool read_dtype(Elab *e, const Setting *r, const Expr *x, SetValue *out) {
   const char *word = word_of(x);
   if (!word || x->kind == EX_STRING) return wrong_type(e, r, x, NULL);
   out->text = word;
-  out->dtype = same(word, "auto") ? PREC_AUTO : same(word, "tf32") ? DT_F32 : dtype_by_name(word);
-  bool fits = same(word, "auto") || dtype_is_float((DType)(out->dtype < 0 ? DT_I32 : out->dtype)) ||
-              out->dtype == DT_I8;
-  if (fits) return true;
-  static const char *const formats[] = {"f32", "tf32", "bf16", "f16", "i8", "auto"};
+  out->dtype = same(word, "auto")    ? PREC_AUTO
+               : same(word, "split") ? PREC_SPLIT
+               : same(word, "tf32")  ? DT_F32
+                                     : dtype_by_name(word);
+  int row = 0, n = 0;
+  for (int i = 0; i < COUNT_OF(formats); i++)
+    if (same(formats[i].key, r->key)) row = i;
+  for (; n < MOST_FORMATS && formats[row].words[n]; n++)
+    if (same(formats[row].words[n], word)) return true;
   Diag *d = elab_error(e, E_VALUE, x->loc, "`%s` cannot be `%s`", r->key, word);
-  say_nearest(e, d, word, formats, COUNT_OF(formats));
+  say_nearest(e, d, word, formats[row].words, n);
   diag_note(e->d, d, "%s: %s", r->key, r->doc);
   return false;
 }

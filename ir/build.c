@@ -84,6 +84,14 @@ ValueId g_binary(Graph *g, Op op, ValueId a, ValueId b) {
   return graph_add(g, op, 2, in, 0, NULL, NULL, NULL);
 }
 
+ValueId g_random(Graph *g, DType t, Shape s, int64_t key, int batch, const ValueId in[3]) {
+  int64_t ints[MAX_RANK + 4] = {t, s.rank};
+  for (int k = 0; k < s.rank; k++) ints[2 + k] = s.dim[k];
+  ints[2 + s.rank] = key;
+  ints[3 + s.rank] = batch;
+  return graph_add(g, OP_RANDOM, 3, in, s.rank + 4, ints, NULL, NULL);
+}
+
 ValueId g_cast(Graph *g, ValueId a, DType t) {
   if (a < 0 || val(g, a)->dtype == t) return a;
   Words w = {0};

@@ -57,6 +57,8 @@ typedef struct {
   Shape shape;
   Init init;
   bool trainable; /* VAR_PARAM: false when frozen */
+  bool lookup;    /* VAR_PARAM: rows are taken by index: an embedding */
+  bool head;      /* VAR_PARAM: multiplied to give the logits of a loss */
   int of;         /* the parameter that a master, moment or accumulator belongs to, else -1 */
   Loc loc;
   int layer;      /* position of its layer in forward order, for layer-wise reports; -1 none */
@@ -167,6 +169,9 @@ ValueId g_binary(Graph *g, Op op, ValueId a, ValueId b); /* equal shapes */
  * constant scalar to the other's dtype. Reports E0202 when shapes do not broadcast. */
 ValueId g_bin(Graph *g, Op op, ValueId a, ValueId b);
 ValueId g_select(Graph *g, ValueId c, ValueId a, ValueId b); /* broadcasts and promotes as g_bin */
+/* Random numbers of operands seed, step, sample0; batch: the axis of samples, or one of these. */
+enum { RANDOM_STEP = -1, RANDOM_MICRO = -2 };
+ValueId g_random(Graph *g, DType t, Shape s, int64_t key, int batch, const ValueId in[3]);
 ValueId g_cast(Graph *g, ValueId a, DType t); /* a itself when it has that dtype */
 ValueId g_broadcast(Graph *g, ValueId a, Shape to, const int64_t *axes);
 ValueId g_broadcast_to(Graph *g, ValueId a, Shape to); /* numpy rule */

@@ -96,7 +96,7 @@ void ev_random(Ev *e, const Node *n) {
   unsigned step = (unsigned)(int64_t)ev_in(e, n, 1)[0];
   int64_t sample0 = (int64_t)ev_in(e, n, 2)[0];
   for (int64_t i = 0; i < count; i++) {
-    int64_t element = i, sample = 0;
+    int64_t element = i, sample = batch == RANDOM_MICRO ? sample0 : 0;
     if (batch >= 0) {
       int64_t below = stride[batch], dim = out->shape.dim[batch];
       element = i / (below * dim) * below + i % below;

@@ -189,7 +189,7 @@ bool sh_assign(Infer *f) {
   if (!v) return false;
   const Value *x = infer_in(f, 0);
   f->nout = 0;
-  if (x->dtype == v->dtype && shape_equal(&x->shape, &v->shape)) return true;
+  if (x->dtype == v->dtype && shape_count(&x->shape) == shape_count(&v->shape)) return true;
   return infer_fail(f, E_SHAPE, "`%s` is %s%s and cannot become %s%s", v->path,
                     dtype_name(v->dtype), v->shape.rank ? text_of(f, &v->shape) : "",
                     dtype_name(x->dtype), x->shape.rank ? text_of(f, &x->shape) : "");
@@ -202,7 +202,7 @@ bool sh_random(Infer *f) {
   int64_t batch = infer_int(f, "batch");
   if (t != DT_U32 && t != DT_F32)
     return infer_fail(f, E_TYPE, "`random` gives u32 or f32, not %s", dtype_name(t));
-  if (batch < -1 || batch >= s.rank)
+  if (batch < RANDOM_MICRO || batch >= s.rank)
     return infer_fail(f, E_AXIS, "`random` has no batch axis %lld", (long long)batch);
   const Value *seed = infer_in(f, 0);
   if (seed->dtype != DT_U32 || seed->shape.rank != 1 || seed->shape.dim[0] != 2)

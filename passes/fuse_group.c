@@ -356,9 +356,15 @@ static bool reads_in_step(Fuse *f, NodeId r, NodeId h, const AxisMap *mr, const 
   bool reads = false;
   for (int k = 0; k < x->nin; k++) {
     const Node *d = node_of(f->g, x->in[k]), *from = d;
-    while (op_kind(from->op) == VIEW && !f->l->mapped[from->out]) from = node_of(f->g, from->in[0]);
+    bool same_order = true; /* the elements of the variable, row-major, in another shape */
+    while (op_kind(from->op) == VIEW && !f->l->mapped[from->out]) {
+      same_order &= from->op == OP_RESHAPE;
+      from = node_of(f->g, from->in[0]);
+    }
     if (from->op != OP_VAR || from->ints[0] != var) continue;
-    if (from != d || fuse_needs_storage(f->g, f->l, x, k)) return false;
+    if (!same_order || fuse_needs_storage(f->g, f->l, x, k)) return false;
+    if (!shape_equal(&val(f->g, x->in[k])->shape, &val(f->g, node_at(f->g, h)->out)->shape))
+      return false;
     reads = true;
   }
   return reads;

@@ -201,10 +201,14 @@ static bool check_assign(Check *k, const Cluster *c, NodeId n) {
     const Node *r = node_at(k->g, c->nodes[j]);
     for (int o = 0; o < r->nin; o++) {
       const Node *d = node_of(k->g, r->in[o]);
-      while (op_kind(d->op) == VIEW && k->cluster[val(k->g, d->out)->def] < 0)
+      bool same_order = true;
+      while (op_kind(d->op) == VIEW && k->cluster[val(k->g, d->out)->def] < 0) {
+        same_order &= d->op == OP_RESHAPE;
         d = node_of(k->g, d->in[0]);
+      }
       if (d->op != OP_VAR || d->ints[0] != x->ints[0]) continue;
-      bool step = op_kind(r->op) == ELEM && node_of(k->g, r->in[o]) == d &&
+      bool step = op_kind(r->op) == ELEM && same_order &&
+                  shape_equal(&val(k->g, r->in[o])->shape, &val(k->g, x->in[0])->shape) &&
                   same_axes(map_of(k, c, c->nodes[j]), m, val(k->g, r->out)->shape.rank);
       if (!step || (r->op == OP_GATHER && o == 0))
         return fail(k, c, c->nodes[j], "reads a variable out of step");

@@ -92,10 +92,21 @@ static ValueId widened(Accumulate *x, ValueId v, int readers) {
   return g_cast(to, x->r.map[v], DT_F32);
 }
 
+/* x, f32, as a bf16 accumulator takes it: rounded at random, by bits that depend on the
+ * micro-batch's samples and not on when it runs. */
+static ValueId round_into(Graph *g, int var, ValueId x) {
+  Vars *vars = g->vars;
+  ValueId in[] = {g_var(g, var_scalar(vars, SC_SEED)), g_var(g, var_scalar(vars, SC_STEP)),
+                  g_var(g, var_scalar(vars, SC_SAMPLE0))};
+  int64_t key = (int64_t)hash_text(vars->all.at[var].path);
+  ValueId bits = g_random(g, DT_U32, val(g, x)->shape, key, RANDOM_MICRO, in);
+  return g_binary(g, OP_STOCHASTIC, x, bits);
+}
+
 static void add_to(Graph *g, int var, ValueId x) {
   DType t = g->vars->all.at[var].dtype;
   ValueId sum = g_binary(g, OP_ADD, g_cast(g, g_var(g, var), DT_F32), g_cast(g, x, DT_F32));
-  g_assign(g, var, g_cast(g, sum, t));
+  g_assign(g, var, t == DT_BF16 ? round_into(g, var, sum) : g_cast(g, sum, t));
 }
 
 /* metric.NAME += the value, right after it. */

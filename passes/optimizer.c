@@ -7,24 +7,6 @@
 
 /* ---- variables ---- */
 
-typedef struct {
-  bool m, v;
-} Moments;
-
-static Moments moments_of(const Optimizer *o) {
-  switch (o->kind) {
-    case OPT_ADAMW:
-    case OPT_ADAM:
-      return (Moments){true, true};
-    case OPT_SGD:
-      return (Moments){o->momentum != 0, false};
-    case OPT_LION:
-      return (Moments){true, false};
-    default:
-      return (Moments){false, false};
-  }
-}
-
 int metric_var(Vars *vars, const char *path) {
   int v = var_find(vars, path);
   if (v >= 0) return v;
@@ -61,18 +43,15 @@ static DType or_f32(int t) {
 
 void optimizer_vars(const Job *job) {
   Vars *vars = job->vars;
-  Moments need = {false, false};
-  for (int i = 0; i < job->phases.n; i++) {
-    Moments m = moments_of(&job->phases.at[i].opt);
-    need.m |= m.m;
-    need.v |= m.v;
-  }
   int n = vars->all.n;
   for (int i = 0; i < n; i++) {
     if (vars->all.at[i].role != VAR_PARAM || !trained_ever(job, i)) continue;
     add_derived(vars, i, ":grad", VAR_ACCUM, or_f32(job->precision.accum));
-    if (need.m) add_derived(vars, i, ":m", VAR_MOMENT, or_f32(job->precision.moments));
-    if (need.v) add_derived(vars, i, ":v", VAR_MOMENT, or_f32(job->precision.moments));
+    int states = 0;
+    for (int p = 0; p < job->phases.n; p++)
+      if (trained_in(job, p, i))
+        states |= optimizer_states(&job->phases.at[p].opt, &vars->all.at[i]);
+    state_vars(job, i, states);
   }
   if (var_find(vars, "opt.t") < 0)
     var_add(vars, (Var){.path = "opt.t",
@@ -112,11 +91,6 @@ void step_at(const Step *s, int var, const char *tag) {
 
 Graph *optimizer_graph(const Job *job, Arena *a, int phase, bool early_squares) {
   const TrainPhase *p = &job->phases.at[phase];
-  if (p->opt.kind == OPT_ADAFACTOR || p->opt.kind == OPT_MUON) {
-    diag_error(job->diags, E_NOT_YET, p->opt.loc, "optimizer `%s` cannot train yet",
-               p->opt.kind == OPT_MUON ? "muon" : "adafactor");
-    return NULL;
-  }
   Step s = {.job = job, .phase = p, .phase_index = phase, .g = graph_new(a, "update", job->vars)};
   step_begin(&s, early_squares);
   step_rates(&s);

@@ -4,8 +4,8 @@
 #define MTC_OPTIMIZER_H
 #include "../frontend/job.h"
 
-/* Adds "PATH:grad" for every parameter that some phase trains, ":m" and ":v" as the optimizers of
- * the job's phases need them, "opt.t" and the metrics of a step. Does nothing the second time. */
+/* Adds "PATH:grad" for every parameter that some phase trains, its state (":m", ":m:scale", ":v", ..)
+ * as the optimizers of these phases need it, "opt.t" and the metrics of a step. Does nothing the second time. */
 void optimizer_vars(const Job *job);
 /* The accumulator of a parameter; -1 when it has none. */
 int accum_of(const Vars *vars, int param);
@@ -18,8 +18,7 @@ int metric_var(Vars *vars, const char *path);
 
 /* One optimizer step of a phase: reads the accumulators, leaves them zero. Steps whose gradient is
  * not finite leave weights, moments and opt.t as they are and count in metric.skipped. early_squares
- * is GraphChoice's. NULL, with
- * E0490, for an optimizer that is not there yet. */
+ * is GraphChoice's. */
 Graph *optimizer_graph(const Job *job, Arena *a, int phase, bool early_squares);
 
 #endif

@@ -1,8 +1,10 @@
 /* optimizer_impl.h - what the parts of the update graph share: the step while it is built.
  *
- *   optimizer.c        variables, and the graph: begin, then one update per parameter
- *   optimizer_step.c   begins a step: norm, clip, the verdict on the gradients, the step count
- *   optimizer_rules.c  the update of one parameter, by optimizer */
+ *   optimizer.c           variables, and the graph: begin, then one update per parameter
+ *   optimizer_step.c      begins a step: norm, clip, the verdict on the gradients, the step count
+ *   optimizer_state.c     formats: how weights and moments are read and stored
+ *   optimizer_rules.c     the table of optimizers, and the update of one parameter
+ *   optimizer_adafactor.c, optimizer_muon.c   rules that are more than a loop over elements */
 #ifndef MTC_OPTIMIZER_IMPL_H
 #define MTC_OPTIMIZER_IMPL_H
 #include "optimizer.h"
@@ -12,7 +14,7 @@ typedef struct {
   const TrainPhase *phase;
   int phase_index;
   Graph *g;
-  ValueId scale;  /* of gradients: clipping, and what undoes the loss's factor; -1 = none */
+  ValueId scale;  /* of gradients by clipping and unscaling; -1 = none */
   ValueId finite; /* bool */
   ValueId t;      /* f32: the step count with this step */
   ValueId lr;
@@ -34,5 +36,40 @@ int derived_var(const Vars *vars, int param, const char *suffix);
 ValueId read_f32(Graph *g, int var);
 /* The sum over all elements; a scalar itself. */
 ValueId sum_all(Graph *g, ValueId x);
+
+/* ---- optimizer_state.c ---- */
+/* State that an optimizer keeps of a parameter. */
+enum {
+  STATE_M = 1,   /* ":m", a number an element */
+  STATE_V = 2,   /* ":v", the same, never negative */
+  STATE_ROWS = 4 /* ":r" and ":c": factors of a matrix, its last two axes */
+};
+void state_vars(const Job *job, int param, int states);
+
+/* The update of one parameter while it is built. Values of the parameter's elements have the shape
+ * `space`: its own, or blocks of 256 when a moment is kept in 8 bits. */
+typedef struct {
+  int param;
+  Shape space;
+  ValueId p, grad, lr; /* lr: scalar, of this parameter */
+  double decay;
+  int draws; /* of 16 random bits an element */
+} Update;
+Update update_begin(Step *s, int param);
+/* Moment ":m" or ":v" as f32 in the space of the update, and its new value, kept when the step does
+ * not count. */
+ValueId state_read(const Step *s, const Update *u, const char *suffix);
+void state_store(const Step *s, Update *u, const char *suffix, ValueId x);
+/* The parameter's new value; leaves its accumulator zero. */
+void weight_store(const Step *s, Update *u, ValueId p);
+/* An f32 variable that is replaced by x when the step counts. */
+void store_f32(const Step *s, int var, ValueId x, ValueId old);
+
+/* ---- rules: what is subtracted from the (decayed) weight ---- */
+ValueId adafactor(Step *s, Update *u);
+ValueId muon(Step *s, Update *u);
+bool muon_takes(const Var *v);
+/* What an optimizer keeps of a parameter: STATE_ bits. */
+int optimizer_states(const Optimizer *o, const Var *v);
 
 #endif

@@ -23,8 +23,8 @@ void step_begin(Step *s, bool early_squares) {
   for (int i = 0; i < vars->all.n; i++) {
     if (!trained_in(s->job, s->phase_index, i)) continue;
     step_at(s, i, "grad_norm");
-    ValueId squares = early_squares ? g_var(g, squares_of(vars, i))
-                                    : gradient_squares(g, accum_of(vars, i));
+    ValueId squares =
+        early_squares ? g_var(g, squares_of(vars, i)) : gradient_squares(g, accum_of(vars, i));
     step_at(s, -1, "grad_norm");
     total = total < 0 ? squares : add(g, total, squares);
   }

@@ -56,17 +56,26 @@ static DType storage_dtype(const Job *job, int var) {
   return t < 0 ? compute_dtype(p) : (DType)t;
 }
 
+/* What a weight of dtype t is updated in besides itself; t: nothing. A 16-bit `master` means that
+ * bf16 weights have none: they are rounded at random. */
+static DType master_dtype(const Precision *p, DType t) {
+  if (t == DT_F32) return t;
+  if (p->master == PREC_SPLIT) return t == DT_BF16 ? (DType)PREC_SPLIT : DT_F32;
+  bool none = p->master == DT_BF16 || p->master == DT_F16;
+  return none && (t == DT_BF16 || p->master == (int)t) ? t : DT_F32;
+}
+
 void precision_vars(const Job *job) {
   Vars *vars = job->vars;
-  DType master = job->precision.master == PREC_AUTO ? DT_F32 : (DType)job->precision.master;
   int n = vars->all.n;
   for (int i = 0; i < n; i++) {
     if (vars->all.at[i].role != VAR_PARAM) continue;
     DType t = storage_dtype(job, i);
     vars->all.at[i].dtype = t;
+    DType master = master_dtype(&job->precision, t);
     if (t == master || !trained_ever(job, i) || master_of(vars, i) != i) continue;
     Var m = vars->all.at[i];
-    m.path = intern_printf("%s:master", m.path);
+    m.path = intern_printf("%s:%s", m.path, master == (DType)PREC_SPLIT ? "low" : "master");
     m.role = VAR_MASTER;
     m.dtype = master;
     m.init = (Init){.kind = INIT_COPY, .from = i};

@@ -197,7 +197,8 @@ static void place_assigned(Build *b) {
     const Cluster *c = &b->c->at[i];
     for (int k = 0; k < c->nout; k++) {
       if (c->out_var[k] < 0) continue;
-      ValuePlace at = var_place(b, c->out_var[k]);
+      ValuePlace at =
+          row_major(var_place(b, c->out_var[k]).unit, &val(b->g, c->out[k])->shape);
       b->m->overwritten[c->out_var[k]] = true;
       b->m->out[i][k] = at;
       if (position_in(c, val(b->g, c->out[k])->def) >= 0 && b->m->place[c->out[k]].unit < 0)

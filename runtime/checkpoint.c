@@ -4,6 +4,7 @@
  * trailer of 32 bytes that says where the table is and what its checksum is. The table comes last
  * so that nothing needs to be known in advance. */
 #include "checkpoint.h"
+#include "convert.h"
 #include "outfile.h"
 
 #include <errno.h>
@@ -270,4 +271,32 @@ const StEntry *checkpoint_find(const Checkpoint *c, const char *path) {
   StEntry want = {.name = path};
   if (!c->nvars) return NULL;
   return bsearch(&want, c->vars, (size_t)c->nvars, sizeof want, by_name);
+}
+
+static const StEntry *find_suffixed(const Checkpoint *c, const char *path, const char *suffix) {
+  Arena *a = arena_new();
+  const StEntry *e = checkpoint_find(c, arena_printf(a, "%s:%s", path, suffix));
+  arena_free(a);
+  return e;
+}
+
+BestCopy checkpoint_best(const Checkpoint *c, const char *path) {
+  const StEntry *e = checkpoint_find(c, path), *master = find_suffixed(c, path, "master");
+  const StEntry *low = find_suffixed(c, path, "low");
+  if (master || !e) low = NULL;
+  if (master) e = master;
+  bool halves = low && low->dtype == DT_U16 && e->dtype == DT_BF16 && low->bytes == e->bytes;
+  return (BestCopy){e, halves ? low : NULL, halves ? DT_F32 : e ? (DType)e->dtype : DT_F32};
+}
+
+const void *checkpoint_values(const BestCopy *b, void **own, Fail *f) {
+  *own = NULL;
+  if (!b->low) return b->entry->data;
+  *own = malloc((size_t)b->entry->bytes * 2 + 1);
+  if (!*own) {
+    fail_set(f, EXIT_DEVICE, "no host memory for %s", b->entry->name);
+    return NULL;
+  }
+  join_halves(*own, b->entry->data, b->low->data, b->entry->bytes / 2);
+  return *own;
 }

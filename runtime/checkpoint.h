@@ -37,6 +37,15 @@ Checkpoint *checkpoint_open(const char *path, Fail *f);
 Checkpoint *checkpoint_open_mem(const void *data, size_t size, const char *name, Fail *f);
 void checkpoint_close(Checkpoint *c); /* NULL is fine */
 const StEntry *checkpoint_find(const Checkpoint *c, const char *path);
+/* The most precise copy of a parameter: its master, the weight and the bits that complete it (`low`), or the weight. */
+typedef struct {
+  const StEntry *entry; /* NULL: there is none */
+  const StEntry *low;   /* NULL: the entry is all */
+  DType dtype;          /* of the values */
+} BestCopy;
+BestCopy checkpoint_best(const Checkpoint *c, const char *path);
+/* Its values, row-major; *own is to be freed. NULL without memory. */
+const void *checkpoint_values(const BestCopy *b, void **own, Fail *f);
 /* The tensor's pages leave memory; reading it again reads the file again. */
 void checkpoint_release(const Checkpoint *c, const StEntry *e);
 

@@ -1,6 +1,8 @@
 /* convert.c - dtype and layout conversion on the host: see convert.h. */
 #include "convert.h"
 
+#include "../ir/formats.h"
+
 #include <string.h>
 
 static float float_of(uint32_t bits) {
@@ -78,6 +80,18 @@ void convert_elements(DType to, void *dst, DType from, const void *src, int64_t 
   ensure(convert_possible(to, from), "no conversion from %s to %s", dtype_name(from),
          dtype_name(to));
   for (int64_t i = 0; i < n; i++) store_float(to, dst, i, load_float(from, src, i));
+}
+
+void convert_halves(DType to, void *dst, DType from, const void *src, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    float f = load_float(from, src, i);
+    uint16_t half = (uint16_t)(to == DT_U16 ? format_low(f) : format_bits(format_high(f)) >> 16);
+    memcpy((char *)dst + 2 * i, &half, sizeof half);
+  }
+}
+
+void join_halves(float *dst, const uint16_t *high, const uint16_t *low, int64_t n) {
+  for (int64_t i = 0; i < n; i++) dst[i] = format_join(bf16_to_f32(high[i]), low[i]);
 }
 
 int64_t tensor_count(const Tensor *t) {

@@ -14,6 +14,11 @@ uint16_t f32_to_f16(float x);
  * bits, whatever they are; other pairs must be floats. */
 void convert_elements(DType to, void *dst, DType from, const void *src, int64_t n);
 bool convert_possible(DType to, DType from);
+/* The same for a weight and what completes it (ir/formats.h): bf16 is rounded to nearest, ties away
+ * from zero; u16 gets the low 16 bits of the f32. */
+void convert_halves(DType to, void *dst, DType from, const void *src, int64_t n);
+/* The f32 numbers that n such pairs are. */
+void join_halves(float *dst, const uint16_t *high, const uint16_t *low, int64_t n);
 
 /* Elements of a tensor, and of one past its last element from its first (its extent, with stride
  * padding). */

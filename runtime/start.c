@@ -8,20 +8,24 @@
 #include <string.h>
 
 /* Parameters and states from a checkpoint, such as `mtc import` makes: what it holds of them. */
-static bool load_checkpoint(Replay *r, Arena *a, const char *file, Fail *f) {
+static bool load_checkpoint(Replay *r, const char *file, Fail *f) {
   Checkpoint *c = checkpoint_open(file, f);
   bool ok = c != NULL;
   int loaded = 0;
   for (int i = 0; i < r->program->nvars && ok; i++) {
     const ProgramVar *v = &r->program->vars[i];
     if (v->role != PV_PARAM && v->role != PV_STATE) continue;
-    const StEntry *e = checkpoint_find(c, arena_printf(a, "%s:master", v->path));
-    if (!e) e = checkpoint_find(c, v->path);
+    BestCopy best = checkpoint_best(c, v->path);
+    const StEntry *e = best.entry;
+    void *own = NULL;
     if (!e) continue;
     if (e->rank != v->at.rank || memcmp(e->dim, v->at.dim, sizeof *e->dim * (size_t)e->rank) != 0)
       ok = fail_page(f, EXIT_IO, "E0302", "%s: %s has another shape in this model", file, v->path);
-    else
-      ok = variable_load(r, i, (DType)e->dtype, e->data, f);
+    else {
+      const void *values = checkpoint_values(&best, &own, f);
+      ok = values && variable_load(r, i, best.dtype, values, f);
+    }
+    free(own);
     checkpoint_release(c, e);
     loaded++;
   }
@@ -51,7 +55,7 @@ static bool load_weights(Replay *r, Arena *a, const char *path, Fail *f) {
                      path);
   const char *file = path_beside(a, r->program->source, path);
   if (!str_ends(path, ".safetensors") && !str_ends(path, ".json") && !path_is_folder(file))
-    return load_checkpoint(r, a, file, f);
+    return load_checkpoint(r, file, f);
   SafeTensors *st = st_open(file, f);
   if (!st) return false;
   WeightSlots slots = weights_of_program(a, r->program);

@@ -122,6 +122,8 @@ static const char *dtypes_text(Train *t) {
     const ProgramVar *v = &p->vars[i];
     if (v->role == PV_PARAM) weights = dtype_name(v->at.dtype);
     int master = v->role == PV_PARAM ? variable_master(p, i) : i;
+    if (master != i && p->vars[master].at.dtype == DT_U16)
+      return arena_printf(t->arena, "%s+16 bits", weights);
     if (master != i)
       return arena_printf(t->arena, "%s/%s", weights, dtype_name(p->vars[master].at.dtype));
   }

@@ -72,12 +72,20 @@ typedef struct {
   int64_t base;
   char *own;    /* a buffer: of one piece, or of the whole variable when that has gaps; NULL when written in place */
   bool whole;
+  bool half;    /* a bf16 weight that has a master, or the bits that complete it: see convert_halves */
 } Sink;
+
+static bool is_half(const Program *p, const ProgramVar *v) {
+  if (v->at.dtype == DT_U16) return v->role == PV_MASTER;
+  int var = (int)(v - p->vars);
+  return v->role == PV_PARAM && v->at.dtype == DT_BF16 && variable_master(p, var) != var;
+}
+
 
 static bool sink_open(Replay *r, const ProgramVar *v, Sink *s, Fail *f) {
   int64_t count = tensor_count(&v->at), size = dtype_bytes(v->at.dtype);
   void *at;
-  *s = (Sink){.v = v, .whole = !tensor_contiguous(&v->at)};
+  *s = (Sink){.v = v, .whole = !tensor_contiguous(&v->at), .half = is_half(r->program, v)};
   if (!replay_reach(r, &v->at, &at, f)) return false;
   s->at = at;
   if (at) return true;
@@ -89,6 +97,11 @@ static bool sink_open(Replay *r, const ProgramVar *v, Sink *s, Fail *f) {
 /* Where element `first` goes. */
 static char *sink_at(const Sink *s, int64_t first) {
   return s->at + (first - s->base) * dtype_bytes(s->v->at.dtype);
+}
+
+/* Puts n floats where element `first` begins. */
+static void sink_convert(const Sink *s, int64_t first, DType from, const void *values, int64_t n) {
+  (s->half ? convert_halves : convert_elements)(s->v->at.dtype, sink_at(s, first), from, values, n);
 }
 
 /* Elements base .. end are there. */
@@ -104,8 +117,8 @@ static bool sink_write(Replay *r, Sink *s, int64_t end, Fail *f) {
 
 static void store_values(const Sink *s, int64_t first, const float *values, int64_t n) {
   DType t = s->v->at.dtype;
-  if (dtype_is_float(t))
-    convert_elements(t, sink_at(s, first), DT_F32, values, n);
+  if (dtype_is_float(t) || s->half)
+    sink_convert(s, first, DT_F32, values, n);
   else
     store_integers(t, sink_at(s, first), values, n);
 }
@@ -180,7 +193,8 @@ int variable_master(const Program *p, int var) {
 
 bool variable_store(Replay *r, int var, DType dtype, const void *data, Fail *f) {
   const ProgramVar *v = &r->program->vars[var];
-  if (!convert_possible(v->at.dtype, dtype))
+  bool half = is_half(r->program, v) && dtype_is_float(dtype);
+  if (!half && !convert_possible(v->at.dtype, dtype))
     return fail_page(f, EXIT_IO, "E0302", "%s is %s and cannot be loaded from %s", v->path,
                      dtype_name(v->at.dtype), dtype_name(dtype));
   if (v->at.dtype == dtype) return replay_write(r, &v->at, data, f);
@@ -191,8 +205,8 @@ bool variable_store(Replay *r, int var, DType dtype, const void *data, Fail *f) 
     int64_t end = count - begin < PIECE ? count : begin + PIECE;
 #pragma omp parallel for schedule(static) if (end - begin > CHUNK)
     for (int64_t first = begin; first < end; first += CHUNK)
-      convert_elements(v->at.dtype, sink_at(&s, first), dtype, (const char *)data + first * size,
-                       end - first < CHUNK ? end - first : CHUNK);
+      sink_convert(&s, first, dtype, (const char *)data + first * size,
+                   end - first < CHUNK ? end - first : CHUNK);
     ok = sink_write(r, &s, end, f);
   }
   free(s.own);

@@ -25,7 +25,8 @@ bool variable_load(Replay *r, int var, DType dtype, const void *data, Fail *f);
 /* The same for the variable alone. */
 bool variable_store(Replay *r, int var, DType dtype, const void *data, Fail *f);
 
-/* The variable that holds the most precise value of parameter `var`: its master or itself. */
+/* The variable that holds the most precise value of parameter `var`: its master or itself; a u16 master holds the
+ * bits that complete the parameter (join_halves). */
 int variable_master(const Program *p, int var);
 
 /* Zeroes every variable of a role. */

@@ -52,6 +52,7 @@ static void fill_variables(Session *s) {
   uint64_t state = 0x1234567;
   for (int i = 0; i < s->program->nvars; i++) {
     const ProgramVar *v = &s->program->vars[i];
+    if (v->role == PV_OPT && v->at.dtype == DT_F32) session_write(s, v->path, &(float){1});
     if (v->role == PV_SCALAR || v->role == PV_METRIC || v->role == PV_OPT || v->role == PV_MASTER)
       continue;
     bool scale =

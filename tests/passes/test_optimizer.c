@@ -208,18 +208,6 @@ static void master_copies(void **state) {
   arena_free(a);
 }
 
-static void not_yet(void **state) {
-  (void)state;
-  Arena *a = arena_new();
-  Job *job = two_params(a, (Optimizer){.kind = OPT_MUON}, 0, false);
-  precision_vars(job);
-  optimizer_vars(job);
-  assert_null(optimizer_graph(job, a, 0, false));
-  assert_int_equal(job->diags->errors, 1);
-  assert_int_equal(job->diags->all.at[0]->id, E_NOT_YET);
-  arena_free(a);
-}
-
 /* One kernel a parameter and one reduction a parameter, besides the scalars' kernels. */
 static void kernels(void **state) {
   (void)state;
@@ -247,7 +235,7 @@ int main(void) {
       cmocka_unit_test(adamw_steps),   cmocka_unit_test(first_step_f32),
       cmocka_unit_test(clips_by_norm), cmocka_unit_test(sgd_momentum),
       cmocka_unit_test(non_finite),    cmocka_unit_test(master_copies),
-      cmocka_unit_test(not_yet),       cmocka_unit_test(kernels),
+      cmocka_unit_test(kernels),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
