@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "frontend/cli_explore.h"
+#include "passes/formats.h"
 #include "passes/report.h"
 
 enum { TOKENS_STEP = 64, MOST_TRIES = 48 };
@@ -62,7 +63,7 @@ static bool plan_value(Search *s, int64_t value, bool least, Arena *a, Diags *d,
   if (!job || d->errors) return false;
   PlanArgs args = cli_setting_args(with, s->args);
   if (least && args.micro_batch == 0) args.micro_batch = 1;
-  *r = plan_fit(job, a, &args);
+  *r = formats_fit(job, &with->job, a, &args);
   return d->errors == 0;
 }
 

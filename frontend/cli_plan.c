@@ -1,5 +1,6 @@
 /* cli_plan.c - from flags to a plan (see cli_plan.h). */
 #include "frontend/cli_plan.h"
+#include "passes/formats.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -149,7 +150,7 @@ static bool try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult
     PlanArgs quick = *args;
     quick.check = false;
     quick.only_if_it_can = true;
-    FitResult x = plan_fit(job, a, &quick);
+    FitResult x = formats_fit(job, &job_args, a, &quick);
     fits = x.plan != NULL && d->errors == 0;
     if (fits) {
       const PlanPhase *ph = &x.plan->phases.at[x.phase];
@@ -166,9 +167,9 @@ static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResul
   enum { ENOUGH = 3 };
   VEC(Change) list = {0};
   const Precision *p = &job->precision;
-  if (p->compute == DT_F32) vec_push(c->arena, &list, ((Change){"precision.compute", "bf16", "changes numerics", false}));
-  if (p->moments == DT_F32 || p->moments < 0) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
-  if (p->accum == DT_F32) vec_push(c->arena, &list, ((Change){"precision.accum", "bf16", "changes numerics", false}));
+  if (p->compute == DT_F32 && !p->choice[FMT_COMPUTE].open) vec_push(c->arena, &list, ((Change){"precision.compute", "bf16", "changes numerics", false}));
+  if (p->moments == DT_F32 && !p->choice[FMT_MOMENTS].open) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
+  if (p->accum == DT_F32 && !p->choice[FMT_ACCUM].open) vec_push(c->arena, &list, ((Change){"precision.accum", "bf16", "changes numerics", false}));
   int64_t T = phase_dim(job, r->phase, "T");
   if (T >= 128 && job->phases.n == 1)
     vec_push(c->arena, &list, ((Change){"T", arena_printf(c->arena, "%lld", (long long)T / 2), "shorter samples", true}));
@@ -192,9 +193,10 @@ int cli_plan(Cli *c, Job **job, FitResult *r) {
   if (code != EXIT_OK) return code;
   char bad = 0;
   if (c->flag.dump && !pass_dump(c->flag.dump, stderr, &bad)) return cli_usage(c, "no pass has the letter `%c`", bad);
-  *r = plan_fit(*job, c->arena, &args);
+  *r = formats_fit(*job, &c->job, c->arena, &args);
   if (c->flag.time) pass_times(stderr);
   if (c->diags->errors > 0) return EXIT_SOURCE;
+  *job = (Job *)r->job;
   if (r->plan) return EXIT_OK;
   find_remedies(c, *job, &args, r);
   return EXIT_INFEASIBLE;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/cli_explore.h"
+#include "passes/formats.h"
 
 enum { MOST_SETTINGS = 64, MOST_BATCHES = 6 };
 
@@ -13,13 +14,18 @@ typedef struct {
 } Axis;
 typedef VEC(Axis) AxisList;
 
-/* Settings that are known by a short name. */
-static const char *const precision_names[] = {"compute", "master", "moments", "accum", "frozen"};
+/* The setting of `precision` that may be `auto` and has this name, with or without the section; -1. */
+static int format_setting(const char *name) {
+  if (str_starts(name, "precision.")) name += strlen("precision.");
+  for (int s = 0; s < FMT_COUNT; s++)
+    if (!strcmp(name, format_setting_name((FormatSetting)s))) return s;
+  return -1;
+}
 
+/* Settings that are known by a short name. */
 static const char *full_name(const char *name) {
-  for (int i = 0; i < COUNT_OF(precision_names); i++)
-    if (!strcmp(name, precision_names[i])) return intern_printf("precision.%s", name);
-  return name;
+  bool known = format_setting(name) >= 0 || !strcmp(name, "frozen");
+  return known && !strchr(name, '.') ? intern_printf("precision.%s", name) : name;
 }
 
 static bool is_batch(const Job *job, const char *name) {
@@ -50,6 +56,10 @@ static bool known_values(Cli *c, const Job *job, Axis *x) {
     split_words(c, "none auto full", x);
   } else if (!strcmp(name, "chunks")) {
     split_words(c, "1 8 64", x);
+  } else if (format_setting(name) >= 0) {
+    const char *const *words;
+    int n = format_words((FormatSetting)format_setting(name), &words);
+    for (int i = 0; i < n; i++) vec_push(c->arena, &x->values, words[i]);
   } else if (str_starts(name, "precision.")) {
     split_words(c, "f32 bf16", x);
   } else if (now > 1 && now % 2 == 0) {
@@ -163,9 +173,24 @@ bool cli_setting_with(Cli *c, const Job *job, Setting *s, const char *name, cons
   return true;
 }
 
+/* What the model leaves open is shown with each of its formats. */
+static void open_axes(Cli *c, const Job *job, AxisList *axes) {
+  for (int s = 0; s < FMT_COUNT; s++) {
+    bool given = !job->precision.choice[s].open;
+    for (int i = 0; i < axes->n && !given; i++) given = format_setting(axes->at[i].name) == s;
+    if (given) continue;
+    Axis x = {.name = format_setting_name((FormatSetting)s)};
+    const char *const *words;
+    int n = format_choices((FormatSetting)s, &words);
+    for (int i = 0; i < n; i++) vec_push(c->arena, &x.values, words[i]);
+    vec_push(c->arena, axes, x);
+  }
+}
+
 bool cli_settings(Cli *c, const Job *job, const PlanArgs *args, SettingList *out) {
   AxisList axes = {0};
   if (!read_axes(c, job, &axes)) return false;
+  open_axes(c, job, &axes);
   vec_push(c->arena, out, cli_setting(c, args));
   for (int i = 0; i < axes.n; i++) {
     SettingList next = {0};

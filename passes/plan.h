@@ -247,6 +247,13 @@ typedef struct {
   int64_t micro_batch, step_ns;
 } Remedy;
 
+/* A format that the planner chose because the model says `auto`. */
+typedef struct {
+  const char *setting;     /* "moments" */
+  const char *format;      /* "bf16" */
+  const char *why;         /* what it buys */
+} FormatNote;
+
 typedef struct {
   const Job *job;
   PlanArgs args;
@@ -260,6 +267,7 @@ typedef struct {
   VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */
   int phase;               /* the training phase that frontier, passed and the floor's parts speak of */
   VEC(Remedy) remedies;    /* filled in by the command, which can elaborate again */
+  VEC(FormatNote) formats; /* filled in by formats.c */
 } FitResult;
 FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
 /* The same in two parts, for many budgets: what there is to choose from, and a choice. The pool lives in the arena that it

@@ -233,14 +233,24 @@ static void recompute_rows(const Report *x) {
 static void precision_row(const Report *x) {
   const Job *j = x->r->job;
   fprintf(x->to, "  %-15s %s", "precision",
-          j->precision.compute < 0 ? "auto" : dtype_name((DType)j->precision.compute));
+          j->precision.compute < 0 ? "auto" : j->precision.tf32 ? "tf32" : dtype_name((DType)j->precision.compute));
+  if (j->precision.scale.on)
+    fprintf(x->to, ", loss scale %s%.0f", j->precision.scale.dynamic ? "from " : "", j->precision.scale.init);
   for (int i = 0; i < j->precision.rules.n; i++) {
     const PrecRule *rule = &j->precision.rules.at[i];
     char *place = loc_text(j->diags, x->arena, rule->loc);
     fprintf(x->to, "%s %s (%s%s%s)", i == 0 ? " except" : ",", rule->pattern,
-            rule->dtype < 0 ? "auto" : dtype_name((DType)rule->dtype), *place ? ", " : "", place);
+            rule->dtype < 0 ? "auto" : rule->tf32 ? "tf32" : dtype_name((DType)rule->dtype), *place ? ", " : "", place);
   }
   fputc('\n', x->to);
+}
+
+/* What the planner chose where the model says `auto`. */
+static void format_rows(const Report *x) {
+  for (int i = 0; i < x->r->formats.n; i++) {
+    const FormatNote *f = &x->r->formats.at[i];
+    fprintf(x->to, "  %-15s %-8s %-5s %s\n", i == 0 ? "auto" : "", f->setting, f->format, f->why);
+  }
 }
 
 static void estimate_rows(const Report *x) {
@@ -299,6 +309,7 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
     ledger(&x);
     recompute_rows(&x);
     precision_row(&x);
+    format_rows(&x);
     estimate_rows(&x);
     more_budget_row(&x);
   } else {

@@ -67,6 +67,18 @@ static json_t *host_json(const FitResult *r) {
   return list;
 }
 
+static json_t *formats_json(const FitResult *r) {
+  json_t *list = json_array();
+  for (int i = 0; i < r->formats.n; i++) {
+    json_t *o = json_object();
+    put_text(o, "setting", r->formats.at[i].setting);
+    put_text(o, "format", r->formats.at[i].format);
+    put_text(o, "why", r->formats.at[i].why);
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
 static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
   json_t *o = json_object();
   put_text(o, "name", r->job->phases.at[ph->phase].name);
@@ -156,6 +168,7 @@ void plan_report_json(const FitResult *r, FILE *to) {
   put_int(o, "floor_bytes", r->floor_bytes);
   put_int(o, "overhead_bytes", r->args.target->overhead_bytes);
   put_int(o, "reserve_bytes", r->args.reserve_bytes);
+  if (r->formats.n) json_object_set_new(o, "formats", formats_json(r));
   if (r->plan) {
     plan_fields(o, r);
   } else {

@@ -26,6 +26,15 @@ static const char *derived_text(const Report *x, int param) {
   return s.text ? s.text : "";
 }
 
+/* Formats of what belongs to parameters, where the model leaves them open. */
+static void open_formats(const Report *x) {
+  const FitResult *r = x->r;
+  for (int i = 0; i < r->formats.n; i++)
+    if (strcmp(r->formats.at[i].setting, "compute") != 0)
+      fprintf(x->to, "%-28s `%s = auto`: %s, %s\n", "", r->formats.at[i].setting, r->formats.at[i].format,
+              r->formats.at[i].why);
+}
+
 /* Variables; what belongs to a parameter that is told as well is told with it. */
 static int variables(const Report *x, const char *path) {
   const Plan *p = x->r->plan;
@@ -40,9 +49,10 @@ static int variables(const Report *x, const char *path) {
     fprintf(x->to, "%-28s %s%s  %s at byte %lld for the whole run: %s%s\n", v->path,
             dtype_name(v->dtype), shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes),
             (long long)b->offset, buf_class_text(b->cls), derived_text(x, i));
-    if (v->role == VAR_PARAM)
-      fprintf(x->to, "%-28s %s; %s\n", "", precision_why_stored(p->job, i, x->arena),
-              v->trainable ? "trained" : "frozen");
+    if (v->role != VAR_PARAM) continue;
+    fprintf(x->to, "%-28s %s; %s\n", "", precision_why_stored(p->job, i, x->arena),
+            v->trainable ? "trained" : "frozen");
+    if (trained_ever(p->job, i)) open_formats(x);
   }
   return found;
 }

@@ -62,13 +62,18 @@ check "a budget is capped to the card" [ "$(field budget_bytes "$work/capped")" 
 plan share models/gpt2.mt --target rtx4090 --vram 50%
 check "a share of the card" [ $((2 * $(field budget_bytes "$work/share"))) -le "$(field budget_bytes "$work/capped")" ]
 
-# Llama-2-7B: 18 bytes a parameter are 113 GiB, so an H200 holds it and 80 GiB do not.
+# Llama-2-7B: 18 bytes a parameter are 113 GiB, so an H200 holds it; its moments are `auto`, and 12 bytes are 75 GiB.
 plan large models/llama.mt --preset llama2_7b --target h200 --vram 139G
 check "7B in 139 GiB plans" [ $code = 0 ]
-plan small models/llama.mt --preset llama2_7b --target h200 --vram 80G
-check "7B in 80 GiB exits with 3" [ $code = 3 ]
+plan small models/llama.mt --preset llama2_7b --target h200 --vram 72G
+check "7B in 72 GiB exits with 3" [ $code = 3 ]
 check "7B has its parameters" [ "$(field params "$work/small")" = 6738415616 ]
-check "7B's floor holds 18 bytes a parameter" [ "$(field floor_bytes "$work/small")" -gt $((6738415616 * 18)) ]
+check "7B's floor holds 12 bytes a parameter" [ "$(field floor_bytes "$work/small")" -gt $((6738415616 * 12)) ]
+plan widest models/llama.mt --preset llama2_7b --target b200
+check "7B keeps moments of f32 where there is room" grep -q '"format": "f32"' "$work/widest"
+plan between models/llama.mt --preset llama2_7b --target h200 --vram 110G
+check "7B in 110 GiB plans" [ $code = 0 ]
+check "7B in 110 GiB has smaller moments" [ "$(grep -c '"format": "f32"' "$work/between")" = 0 ]
 check "and little more" [ "$(field floor_bytes "$work/small")" -lt $((6738415616 * 18 + (2 << 30))) ]
 
 # What is forced is done, and what it writes is there.
