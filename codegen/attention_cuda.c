@@ -11,6 +11,7 @@
 EMBED_TEXT(cuda_prelude, "codegen/cuda/prelude.cu");
 EMBED_TEXT(cuda_prelude_sm90, "codegen/cuda/prelude_sm90.cu");
 EMBED_TEXT(philox_text, "ir/philox.h");
+EMBED_TEXT(cuda_attention_extra, "codegen/cuda/attention_extra.cu");
 EMBED_TEXT(cuda_attention_simt, "codegen/cuda/attention_simt.cu");
 EMBED_TEXT(cuda_attention_fwd_mma, "codegen/cuda/attention_fwd_mma.cu");
 EMBED_TEXT(cuda_attention_bwd_mma, "codegen/cuda/attention_bwd_mma.cu");
@@ -31,12 +32,12 @@ const char *attention_unsupported(const AttProblem *p) {
 }
 
 static bool use_simt(const AttProblem *p) {
-  return p->dtype == DT_F32 || p->head % VECTOR || p->bias || p->drop;
+  return p->dtype == DT_F32 || p->head % VECTOR;
 }
 
 static bool use_wgmma(const AttProblem *p) {
-  return p->sm == 90 && !p->no_wgmma && !use_simt(p) && !p->mask && p->tq == p->tk &&
-         p->head > 32 && p->batch * p->heads < SCHEDULE_HEADS;
+  return p->sm == 90 && !p->no_wgmma && !use_simt(p) && !p->mask && !p->bias && !p->drop &&
+         p->tq == p->tk && p->head > 32 && p->batch * p->heads < SCHEDULE_HEADS;
 }
 
 int attention_granule(const AttProblem *p) {
@@ -67,7 +68,7 @@ static int padded_head(int64_t head) {
 }
 
 /* ---- mma.sync ---- */
-/* Per kernel and on-chip head size: choices, best first. `step` = BN (fwd, dq) or SQ (dkdv); regs =
+/* Per kernel and on-chip head size: choices, best first. `step` = BN (fwd, dq, dbias) or SQ (dkdv); regs =
  * QREG or KREG. */
 typedef struct {
   AttKernel kernel;
@@ -94,12 +95,38 @@ static const MmaChoice mma_choices[] = {
     {ATT_DQ, 96, 2, 32, 0, 1, false},    {ATT_DQ, 96, 2, 16, 0, 0, false},
     {ATT_DQ, 128, 2, 32, 0, 0, false},   {ATT_DQ, 128, 2, 32, 0, 1, false},
     {ATT_DQ, 128, 2, 16, 0, 0, false},   {ATT_DQ, 128, 2, 16, 0, 1, false},
+    {ATT_DKDV, 64, 1, 32, 0, 0, false},  {ATT_DKDV, 64, 1, 16, 0, 1, false},
+    {ATT_DKDV, 96, 1, 16, 0, 1, false},  {ATT_DKDV, 128, 1, 16, 0, 1, false},
+    {ATT_FWD, 64, 1, 32, 0, 0, false},   {ATT_FWD, 96, 1, 32, 0, 0, false},
+    {ATT_FWD, 128, 1, 32, 0, 0, false},  {ATT_DQ, 64, 1, 32, 0, 0, false},
+    {ATT_DQ, 96, 1, 16, 0, 0, false},    {ATT_DQ, 128, 1, 16, 0, 0, false},
+    {ATT_DBIAS, 32, 2, 32, 0, 0, false}, {ATT_DBIAS, 64, 2, 32, 0, 0, false},
+    {ATT_DBIAS, 96, 1, 32, 0, 0, false}, {ATT_DBIAS, 128, 1, 32, 0, 0, false},
 };
 
 enum { MMA_WARPS = 4, MMA_QUERIES = 64, LAZY_LOG2 = 8 };
 
 static void define(Str *s, const char *name, int64_t value) {
   str_addf(s, "#define %s %lld\n", name, (long long)value);
+}
+
+/* The memory type NAME with its conversions LOAD and STORE. */
+static void define_memory(Str *s, DType t, const char *name, const char *load, const char *store) {
+  const char *type = t == DT_F32 ? "float" : "unsigned short";
+  const char *from = t == DT_F32 ? "" : t == DT_F16 ? "from_f16" : "from_bf16";
+  const char *to = t == DT_F32 ? "" : t == DT_F16 ? "to_f16" : "to_bf16";
+  str_addf(s, "#define %s %s\n#define %s(x) %s(x)\n#define %s(x) %s(x)\n", name, type, load, from,
+           store, to);
+}
+
+/* Bias and dropout; fragments: with what the kernels of matrix instructions need. */
+static void add_extra(Str *s, const AttProblem *p, bool fragments) {
+  define(s, "BIAS", p->bias);
+  define(s, "DROP", p->drop);
+  define(s, "FRAGMENTS", fragments);
+  if (p->bias) define_memory(s, p->bias_dtype, "BELEM", "BLOAD", "BSTORE");
+  if (p->drop) str_addf(s, "#define PHILOX_FN __device__ __forceinline__\n%s", philox_text);
+  str_add(s, cuda_attention_extra);
 }
 
 static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
@@ -145,6 +172,11 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
       v->cols = MMA_QUERIES;
       v->shared = 2 * rows * pitch * 2 + 4 * MMA_QUERIES * pitch * 2 + 2 * MMA_QUERIES * 8;
       break;
+    case ATT_DBIAS:
+      define(&s, "KERNEL", 3);
+      define(&s, "BN", c.step);
+      v->shared = 2 * rows * pitch * 2 + 2 * c.step * pitch * 2;
+      break;
     default:
       define(&s, "KERNEL", 2);
       define(&s, "BN", c.step);
@@ -152,6 +184,7 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
       v->shared = 2 * rows * pitch * 2 + 4 * c.step * pitch * 2;
   }
   str_add(&s, cuda_prelude);
+  add_extra(&s, p, true);
   str_add(&s, k == ATT_FWD ? cuda_attention_fwd_mma : cuda_attention_bwd_mma);
   v->source = s.text;
   return true;
@@ -264,15 +297,6 @@ static bool wgmma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a
 }
 
 /* ---- SIMT ---- */
-/* The memory type NAME with its conversions LOAD and STORE. */
-static void define_memory(Str *s, DType t, const char *name, const char *load, const char *store) {
-  const char *type = t == DT_F32 ? "float" : "unsigned short";
-  const char *from = t == DT_F32 ? "" : t == DT_F16 ? "from_f16" : "from_bf16";
-  const char *to = t == DT_F32 ? "" : t == DT_F16 ? "to_f16" : "to_bf16";
-  str_addf(s, "#define %s %s\n#define %s(x) %s(x)\n#define %s(x) %s(x)\n", name, type, load, from,
-           store, to);
-}
-
 static bool simt_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v) {
   static const struct {
     int macro, tiles; /* KERNEL; tiles of rows in shared memory */
@@ -288,11 +312,8 @@ static bool simt_variant(const AttProblem *p, AttKernel k, int choice, Arena *a,
   define(&s, "DH", p->head);
   define(&s, "CAUSAL", p->causal);
   define(&s, "MASK", p->mask);
-  define(&s, "BIAS", p->bias);
-  define(&s, "DROP", p->drop);
   define_memory(&s, p->dtype, "ELEM", "LOAD", "STORE");
-  if (p->bias) define_memory(&s, p->bias_dtype, "BELEM", "BLOAD", "BSTORE");
-  if (p->drop) str_addf(&s, "#define PHILOX_FN __device__ __forceinline__\n%s", philox_text);
+  add_extra(&s, p, false);
   str_add(&s, cuda_attention_simt);
   int tiles = kernels[k].tiles, row = (int)p->head + 4, squares = 1 + p->drop;
   *v = (AttVariant){.kernel = k,

@@ -1,8 +1,8 @@
 /* attention_cuda.h - the CUDA sources of attention and how they are launched.
  *
- * Three families: SIMT (any float in and out, fp32 inside; additive bias, dropout), and for bf16 and
- * f16 in and out with fp32 inside mma.sync (sm_80 and up; causal, full, key masks, any head size up
- * to 128 that is a multiple of 8) and wgmma with TMA (sm_90a; causal and full without masks).
+ * Three families: SIMT (any float in and out, fp32 inside), and for bf16 and f16 in and out with
+ * fp32 inside mma.sync (sm_80 and up; any head size up to 128 that is a multiple of 8) and wgmma
+ * with TMA (sm_90a; without masks, biases and dropout).
  * Forward is one kernel; backward is prep, dkdv, dq and for a bias dbias (SIMT, mma.sync) or dq,
  * dkdv (wgmma), deterministic and without workspace beyond W (attention_workspace). The kernels
  * stand in codegen/cuda/; a variant is one of them with its macros. */

@@ -1,8 +1,8 @@
-// attention_bwd_mma.cu - attention backward for sm_80 and later: two kernels and a preparation, no atomics; every output
+// attention_bwd_mma.cu - attention backward for sm_80 and later: two or three kernels and a preparation, no atomics; every output
 // element is written once, in a fixed order of additions, so that results are bitwise reproducible.
 //
-// Macros   KERNEL 0 attention_bwd_prep, 1 attention_bwd_dkdv, 2 attention_bwd_dq; DH, D, PITCH, CAUSAL, MASK, MINB, RT as
-//          in attention_fwd_mma.cu. dkdv: MI, NW (BK = 16*MI*NW keys a block), BQ queries a loaded tile, SQ queries a
+// Macros   KERNEL 0 attention_bwd_prep, 1 attention_bwd_dkdv, 2 attention_bwd_dq, 3 attention_bwd_dbias; DH, D, PITCH,
+//          CAUSAL, MASK, BIAS, DROP, MINB, RT as in attention_fwd_mma.cu. dkdv: MI, NW (BK = 16*MI*NW keys a block), BQ queries a loaded tile, SQ queries a
 //          register step (divides BQ), KREG K's and V's fragments stay in registers. dq: MI, NW (BM rows a block), BN
 //          keys a step, QREG.
 // W        work array made by prep, f32 [B*H][2][TP], TP = TQ rounded up to 128, plus 128, so that any query tile lies
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_bwd_dkdv(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
              const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dK,
              u16 *__restrict__ dV, const unsigned char *__restrict__ M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv,
-             int lddo, int lddk, int lddv, float scale, float sl2) {
+             int lddo, int lddk, int lddv, float scale, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sk = smp(sm), sv = sk + BK * PITCH * 2, sq = sv + BK * PITCH * 2, sg = sq + 2 * TB,
             sw = sg + 2 * TB;  // sw: 2 stages x {lse[BQ], delta[BQ]}
@@ -120,6 +120,10 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
   u32 kf[MI][D / 16][4], vf[MI][D / 16][4];
 #endif
   int j = jb;
+  DRAWS(b);
+#if BIAS || DROP
+  int bh = hk * G;  // query head of this step
+#endif
   for (int x = 0; x < n; x++) {
     const int st = x & 1;
     cp_wait<0>();
@@ -190,6 +194,19 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
           }
         }
       }
+#if BIAS
+#pragma unroll
+      for (int a = 0; a < MI; a++)
+#pragma unroll
+        for (int i = 0; i < SQ / 8; i++)
+          add_bias<true>(s[a][i], Bi, ldb, bh, r0 + a * 16, qg + i * 8 + c0, TQ, TK, LOG2E / sl2);
+#endif
+#if DROP
+      u32 bits = 0;
+#pragma unroll 1
+      for (int f = 0; f < MI * (SQ / 8); f++)
+        bits |= draw_columns(draws, bh, qg + f % (SQ / 8) * 8 + c0, r0 + f / (SQ / 8) * 16, l, TQ, TK) << (4 * f);
+#endif
       u32 p[MI][SQ / 16][4];
 #pragma unroll
       for (int i = 0; i < SQ / 8; i++) {
@@ -235,8 +252,9 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
       for (int a = 0; a < MI; a++)
 #pragma unroll
         for (int i = 0; i < SQ / 8; i++) {
-          p[a][i >> 1][(i & 1) * 2] = pk(s[a][i][0], s[a][i][1]);
-          p[a][i >> 1][(i & 1) * 2 + 1] = pk(s[a][i][2], s[a][i][3]);
+          const int f = a * (SQ / 8) + i;
+          p[a][i >> 1][(i & 1) * 2] = pk(DROPPED(s[a][i][0], f, 0), DROPPED(s[a][i][1], f, 1));
+          p[a][i >> 1][(i & 1) * 2 + 1] = pk(DROPPED(s[a][i][2], f, 2), DROPPED(s[a][i][3], f, 3));
         }
 #pragma unroll
       for (int c = 0; c < SQ / 16; c++)  // dV += P^T dO
@@ -258,8 +276,9 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
         for (int a = 0; a < MI; a++) {
           float *e = s[a][i];
           float *f = dp[a][i];
-          p[a][i >> 1][(i & 1) * 2] = pk(e[0] * (f[0] - d0), e[1] * (f[1] - d1));
-          p[a][i >> 1][(i & 1) * 2 + 1] = pk(e[2] * (f[2] - d0), e[3] * (f[3] - d1));
+          const int n = a * (SQ / 8) + i;
+          p[a][i >> 1][(i & 1) * 2] = pk(e[0] * (DROPPED(f[0], n, 0) - d0), e[1] * (DROPPED(f[1], n, 1) - d1));
+          p[a][i >> 1][(i & 1) * 2 + 1] = pk(e[2] * (DROPPED(f[2], n, 2) - d0), e[3] * (DROPPED(f[3], n, 3) - d1));
         }
       }
 #pragma unroll
@@ -275,7 +294,12 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
           }
         }
     }
-    if (++j == jb + nq) j = jb;
+    if (++j == jb + nq) {
+      j = jb;
+#if BIAS || DROP
+      bh++;
+#endif
+    }
   }
   cp_wait<0>();
   __syncthreads();
@@ -314,7 +338,7 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
 extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_bwd_dq(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
            const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dQ, const unsigned char *__restrict__ M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo, int lddq, float scale,
-           float sl2) {
+           float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sq = smp(sm), sg = sq + BM * PITCH * 2, sk = sg + BM * PITCH * 2, sv = sk + 2 * TB;
   const int t = threadIdx.x, w = t >> 5, l = t & 31, q0 = (gridDim.x - 1 - blockIdx.x) * BM,
@@ -382,6 +406,7 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
   _Pragma("unroll") for (int a = 0; a < MI; a++) \
       ldm4(f[a], (((base) + fo) ^ ((i) << 5)) + a * 16 * PITCH * 2);
 #endif
+  DRAWS(b);
   for (int j = 0; j < n; j++) {
     cp_wait<0>();
     __syncthreads();
@@ -436,6 +461,19 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
         }
       }
     }
+#if BIAS
+#pragma unroll
+    for (int a = 0; a < MI; a++)
+#pragma unroll
+      for (int i = 0; i < BN / 8; i++)
+        add_bias<false>(s[a][i], Bi, ldb, h, r0 + a * 16, j * BN + i * 8 + c0, TQ, TK, LOG2E / sl2);
+#endif
+#if DROP
+    u32 bits = 0;
+#pragma unroll 1
+    for (int f = 0; f < MI * (BN / 8); f++)
+      bits |= draw_rows(draws, h, r0 + f / (BN / 8) * 16, j * BN + f % (BN / 8) * 8 + c0, l, TQ, TK) << (4 * f);
+#endif
 #pragma unroll
     for (int a = 0; a < MI; a++)
 #pragma unroll
@@ -492,8 +530,9 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
       for (int i = 0; i < BN / 8; i++) {
         float *e = s[a][i];
         float *f = dp[a][i];
-        p[a][i >> 1][(i & 1) * 2] = pk(e[0] * (f[0] - dl[a][0]), e[1] * (f[1] - dl[a][0]));
-        p[a][i >> 1][(i & 1) * 2 + 1] = pk(e[2] * (f[2] - dl[a][1]), e[3] * (f[3] - dl[a][1]));
+        const int z = a * (BN / 8) + i;
+        p[a][i >> 1][(i & 1) * 2] = pk(e[0] * (DROPPED(f[0], z, 0) - dl[a][0]), e[1] * (DROPPED(f[1], z, 1) - dl[a][0]));
+        p[a][i >> 1][(i & 1) * 2 + 1] = pk(e[2] * (DROPPED(f[2], z, 2) - dl[a][1]), e[3] * (DROPPED(f[3], z, 3) - dl[a][1]));
       }
 #pragma unroll
     for (int c = 0; c < BN / 16; c++)  // dQ += dS K
@@ -528,5 +567,93 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     ld16(y, sq + off(r, x));
     if (q0 + r < TQ && x * 8 < DH) stg16(dQ + ((i64)b * TQ + q0 + r) * lddq + h * DH + x * 8, y);
   }
+}
+#endif
+#if KERNEL == 3
+// Grid (key tiles, query tiles, H): BM x BN of one head's bias gradient, summed over the batch in order; Q, dO, K and V of
+// each sample pass once through shared memory.
+#define BM (16 * MI * NW)
+extern "C" __global__ void __launch_bounds__(NT, MINB)
+    attention_bwd_dbias(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
+           const u16 *__restrict__ dO, const float *__restrict__ W, BELEM *__restrict__ dB, const unsigned char *__restrict__ M,
+           int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo, int lddb, float scale, float sl2, int B
+           BIAS_ARGS DROP_ARGS) {
+  extern __shared__ __align__(1024) char sm[];
+  const u32 sq = smp(sm), sg = sq + BM * PITCH * 2, sk = sg + BM * PITCH * 2, sv = sk + BN * PITCH * 2;
+  const int t = threadIdx.x, w = t >> 5, l = t & 31, k0 = blockIdx.x * BN, q0 = blockIdx.y * BM, h = blockIdx.z,
+            hk = h / (H / HK), tr = t / (PITCH / 8), tc = t % (PITCH / 8);
+  const int rw = q0 + w * 16 * MI, r0 = rw + (l >> 2), c0 = k0 + (l & 3) * 2;
+  const u32 fa = w * 16 * MI * PITCH * 2 + off(l & 15, l >> 4), fb = off((l & 7) + ((l >> 4) << 3), (l >> 3) & 1);
+  float sum[MI][BN / 8][4] = {};
+  for (int b = 0; b < B && !(CAUSAL && k0 > q0 + BM - 1); b++) {
+    __syncthreads();
+    auto load = [&](u32 to, const u16 *x, int first, int rows, int most, int ld, int head) {
+#pragma unroll 4
+      for (int r = tr; r < rows; r += NT / (PITCH / 8))
+        cpa(to + off(r, tc), x + ((i64)b * most + first + r) * ld + head * DH + tc * 8, first + r < most && tc * 8 < DH);
+    };
+    load(sq, Q, q0, BM, TQ, ldq, h);
+    load(sg, dO, q0, BM, TQ, lddo, h);
+    load(sk, K, k0, BN, TK, ldk, hk);
+    load(sv, V, k0, BN, TK, ldv, hk);
+    cp_commit();
+    cp_wait<0>();
+    __syncthreads();
+    float s[MI][BN / 8][4] = {}, dp[MI][BN / 8][4] = {};
+    auto product = [&](float (*to)[BN / 8][4], u32 rows, u32 columns) {
+#pragma unroll
+      for (int i = 0; i < D / 16; i++) {
+        u32 f[MI][4];
+#pragma unroll
+        for (int a = 0; a < MI; a++) ldm4(f[a], ((rows + fa) ^ (i << 5)) + a * 16 * PITCH * 2);
+#pragma unroll
+        for (int c = 0; c < BN / 16; c++) {
+          u32 z[4];
+          ldm4(z, ((columns + fb) ^ (i << 5)) + c * 16 * PITCH * 2);
+#pragma unroll
+          for (int a = 0; a < MI; a++) {
+            mma(to[a][2 * c], f[a], z);
+            mma(to[a][2 * c + 1], f[a], z + 2);
+          }
+        }
+      }
+    };
+    product(s, sq, sk);
+    product(dp, sg, sv);
+#if DROP
+    DRAWS(b);
+    u32 bits = 0;
+#pragma unroll 1
+    for (int f = 0; f < MI * (BN / 8); f++)
+      bits |= draw_rows(draws, h, r0 + f / (BN / 8) * 16, c0 + f % (BN / 8) * 8, l, TQ, TK) << (4 * f);
+#endif
+    const float *wl = W + ((i64)b * H + h) * 2 * TP;
+#pragma unroll
+    for (int a = 0; a < MI; a++)
+#pragma unroll
+      for (int x = 0; x < 2; x++) {
+        const int q = r0 + a * 16 + x * 8;
+        const float ls = q < TQ ? wl[q] : 0, dl = q < TQ ? wl[TP + q] : 0;
+#pragma unroll
+        for (int i = 0; i < BN / 8; i++) {
+          if (x == 0) add_bias<false>(s[a][i], Bi, ldb, h, r0 + a * 16, c0 + i * 8, TQ, TK, LOG2E / sl2);
+#pragma unroll
+          for (int y = 0; y < 2; y++) {
+            const int k = c0 + i * 8 + y, e = 2 * x + y;
+            const bool see = q < TQ && k < TK && (!CAUSAL || k <= q) && (!MASK || M[(i64)b * TK + k]);
+            if (see) sum[a][i][e] += ex2(s[a][i][e] * sl2 - ls) * (DROPPED(dp[a][i][e], a * (BN / 8) + i, e) - dl);
+          }
+        }
+      }
+  }
+#pragma unroll
+  for (int a = 0; a < MI; a++)
+#pragma unroll
+    for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int q = r0 + a * 16 + (e >> 1) * 8, k = c0 + i * 8 + (e & 1);
+        if (q < TQ && k < TK) dB[((i64)h * TQ + q) * lddb + k] = BSTORE(sum[a][i][e]);
+      }
 }
 #endif

@@ -2,7 +2,8 @@
 //
 // Follows FlashAttention-2 (Dao 2023): online softmax over key blocks, nothing of size T x T in memory.
 // Macros   DH head size (a multiple of 8); D what it is padded to on chip (32, 64, 96, 128); PITCH elements of a
-//          row in shared memory (64, 128); CAUSAL; MASK keys with M[b][key] = 0 are not seen; MI groups of 16 rows a
+//          row in shared memory (64, 128); CAUSAL; MASK keys with M[b][key] = 0 are not seen; BIAS and DROP
+//          of attention_extra.cu; MI groups of 16 rows a
 //          warp; NW warps; BN keys a step; QREG Q's fragments stay in registers; MINB blocks an SM; RT the thread
 //          number is read again for every tile copy, a way out of small spills; LAZY below.
 // Block    BM = 16*MI*NW query rows of one head; warp w owns rows [16*MI*w, +16*MI). Key blocks of BN, K and V
@@ -17,7 +18,7 @@
 extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_fwd(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
             u16 *__restrict__ O, float *__restrict__ L, const unsigned char *__restrict__ M, int TQ, int TK, int H, int HK, int ldq, int ldk,
-            int ldv, int ldo, float sl2) {
+            int ldv, int ldo, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sq = smp(sm), sk = sq + BM * PITCH * 2, sv = sk + 2 * TB;
   const int t = threadIdx.x, w = t >> 5, l = t & 31;
@@ -71,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
 #if QREG
   u32 qf[MI][D / 16][4];
 #endif
+  DRAWS(b);
   for (int j = 0; j < n; j++) {
     cp_wait<0>();
     __syncthreads();  // block j is here, everyone is done with block j-1
@@ -117,6 +119,13 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
         }
       }
     }
+#if BIAS
+#pragma unroll
+    for (int a = 0; a < MI; a++)
+#pragma unroll
+      for (int i = 0; i < BN / 8; i++)
+        add_bias<false>(s[a][i], Bi, ldb, h, r0 + a * 16, j * BN + i * 8 + c0, TQ, TK, LOG2E / sl2);
+#endif
 #if CAUSAL
     if ((j + 1) * BN - 1 > rw) {
 #pragma unroll
@@ -186,6 +195,12 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
         }
       }
     }
+#if DROP
+    u64 bits = 0;
+#pragma unroll 1
+    for (int f = 0; f < MI * (BN / 8); f++)
+      bits |= (u64)draw_rows(draws, h, r0 + f / (BN / 8) * 16, j * BN + f % (BN / 8) * 8 + c0, l, TQ, TK) << (4 * f);
+#endif
 #pragma unroll
     for (int a = 0; a < MI; a++) {
       float x = m[a][0] * sl2, y = m[a][1] * sl2, u = ls[a][0], z = ls[a][1];
@@ -195,8 +210,9 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
               e2 = ex2(s[a][i][2] * sl2 - y), e3 = ex2(s[a][i][3] * sl2 - y);
         u += e0 + e1;
         z += e2 + e3;
-        p[a][i >> 1][(i & 1) * 2] = pk(e0, e1);
-        p[a][i >> 1][(i & 1) * 2 + 1] = pk(e2, e3);
+        const int f = a * (BN / 8) + i;
+        p[a][i >> 1][(i & 1) * 2] = pk(DROPPED(e0, f, 0), DROPPED(e1, f, 1));
+        p[a][i >> 1][(i & 1) * 2 + 1] = pk(DROPPED(e2, f, 2), DROPPED(e3, f, 3));
       }
       ls[a][0] = u;
       ls[a][1] = z;

@@ -1,39 +1,18 @@
 // attention_simt.cu - attention without matrix instructions: fp32 throughout, any element type in memory. For fp32 and
-// TF32 runs, where the products must not be rounded to 16 bits, and for what the other families lack.
+// TF32 runs, where the products must not be rounded to 16 bits, and for heads that the other families cannot copy.
 //
 // Macros   KERNEL 0 attention_fwd, 1 attention_bwd_prep, 2 attention_bwd_dkdv, 3 attention_bwd_dq, 4 attention_bwd_dbias; DH
-//          head size; CAUSAL; MASK; ELEM memory type with LOAD(x), STORE(x). BIAS: scores get Bi[head][query][key], rows ldb
-//          apart, of type BELEM with BLOAD(x), BSTORE(x). DROP: probabilities are multiplied with 0 or 1/keep, by the draws
-//          of philox.h, whose text comes first.
+//          head size; CAUSAL; MASK; ELEM memory type with LOAD(x), STORE(x); BIAS and DROP of attention_extra.cu.
 // Tiles    32 queries x 32 keys, 128 threads: thread (tx, ty) has 4 rows (4 ty + i) and 2 columns (tx + 16 j) of a score tile, and
 //          of an output 4 rows and every 16th column. Rows in shared memory are DH + 4 floats apart.
 // W        f32 [B*H][2][TP] as in attention_bwd_mma.cu: [0] log-sum-exp (natural here), [1] delta = rowsum(dO * O).
 enum { TILE = 32, PITCH = DH + 4, COLS = (DH + 15) / 16 };
-__device__ __forceinline__ float from_bf16(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
-__device__ __forceinline__ unsigned short to_bf16(float x) {
-  unsigned short h;
-  asm("cvt.rn.bf16.f32 %0,%1;" : "=h"(h) : "f"(x));
-  return h;
-}
-__device__ __forceinline__ float from_f16(unsigned short x) {
-  float f;
-  asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(x));
-  return f;
-}
-__device__ __forceinline__ unsigned short to_f16(float x) {
-  unsigned short h;
-  asm("cvt.rn.f16.f32 %0,%1;" : "=h"(h) : "f"(x));
-  return h;
-}
 #if BIAS
-#define BIAS_ARGS , const BELEM *Bi, int ldb
 #define BIASED(s, h, q, k) ((s) + BLOAD(Bi[((long long)(h)*TQ + (q)) * ldb + (k)]))
 #else
-#define BIAS_ARGS
 #define BIASED(s, h, q, k) (s)
 #endif
 #if DROP
-#define DROP_ARGS , const unsigned *seed, const unsigned *step, const unsigned *sample0, unsigned long long key, float keep
 #define DRAW(h, q0, k0, b) draw_tile(sd, ((unsigned long long)(h)*TQ + (q0)) * TK + (k0), TK, seed, *step, *sample0 + (b), key, keep)
 #define DROPPED(x, q, k) ((x) * sd[(q) * (TILE + 1) + (k)])
 
@@ -55,7 +34,6 @@ __device__ __forceinline__ void draw_tile(float *d, unsigned long long element, 
   }
 }
 #else
-#define DROP_ARGS
 #define DRAW(h, q0, k0, b)
 #define DROPPED(x, q, k) (x)
 #endif

@@ -111,14 +111,18 @@ static void attention(void **state) {
     for (int h = i % 2; h < COUNT_OF(other_heads); h += 2)
       add_attention(&b, problem(sm, other_heads[h], (h / 2 + i / 2) % 2, false, DT_BF16));
     add_attention(&b, problem(sm, main_heads[i % 2], i % 2, true, DT_BF16));
-    add_attention(&b, problem(sm, main_heads[i / 2 % 2], true, false, DT_F32));
+    AttProblem plain = problem(sm, main_heads[i / 2 % 2], true, false, DT_F32);
+    plain.bias = i % 3 == 0;
+    plain.drop = i % 3 < 2;
+    add_attention(&b, plain);
     add_attention(&b, problem(sm, other_heads[i % 4], i % 2, i % 3 == 0, DT_F32));
     add_attention(&b, problem(sm, main_heads[i % 2], i % 3 != 0, i % 3 == 2, DT_F16));
-    AttProblem extra = problem(sm, main_heads[i / 2 % 2], i % 2, i % 3 == 1,
-                               (DType[]){DT_F32, DT_BF16, DT_F16}[i % 3]);
-    extra.bias = i % 2 || i % 3;
-    extra.drop = !extra.bias || i % 3;
-    extra.bias_dtype = i % 4 ? extra.dtype : DT_F32;
+    if (i % 2) continue;
+    AttProblem extra =
+        problem(sm, main_heads[i / 2 % 2], i != 2, i == 2, i == 4 ? DT_F16 : DT_BF16);
+    extra.bias = i != 2;
+    extra.drop = i != 4;
+    extra.bias_dtype = i ? DT_F32 : DT_BF16;
     add_attention(&b, extra);
   }
   compile_with_fallback(&b);

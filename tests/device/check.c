@@ -486,6 +486,9 @@ static void time_attention(void) {
             attention_case(&b, (AttShape){DT_BF16, 16384 / t, t, t, 2048 / head, 2048 / head, head,
                                           i < COUNT_OF(lengths), false, false, mma, 0, DT_BOOL});
       }
+  for (int i = 0; i < 3; i++)
+    x[n++] = attention_case(&b, (AttShape){DT_BF16, 16, 1024, 1024, 32, 32, 64, i != 1, false,
+                                           false, true, i == 1 ? 0 : 0.1, i ? DT_BF16 : DT_BOOL});
   bench_open(&b);
   fill_random(&b, b.program.arena_bytes);
   printf("attention, B*T = 16384, H*D = 2048: TFLOP/s\n");
