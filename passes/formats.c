@@ -56,7 +56,7 @@ static int *field(Precision *p, FormatSetting s) {
 static const Format *format_of(const Job *job, FormatSetting s) {
   Precision p = job->precision;
   for (int i = 0; i < COUNT_OF(table); i++)
-    if (table[i].setting == s && (int)table[i].dtype == *field(&p, s) &&
+    if (table[i].setting == s && table[i].dtype == *field(&p, s) &&
         (s != FMT_COMPUTE || table[i].tf32 == p.tf32))
       return &table[i];
   return NULL;
@@ -65,7 +65,7 @@ static const Format *format_of(const Job *job, FormatSetting s) {
 static void set_formats(Job *job, const Combo *c) {
   for (int s = 0; s < FMT_COUNT; s++) {
     if (!job->precision.choice[s].open) continue;
-    *field(&job->precision, (FormatSetting)s) = (int)c->format[s]->dtype;
+    *field(&job->precision, (FormatSetting)s) = c->format[s]->dtype;
     if (s == FMT_COMPUTE) job->precision.tf32 = c->format[s]->tf32;
   }
 }

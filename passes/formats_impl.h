@@ -7,7 +7,7 @@
 typedef struct {
   FormatSetting setting;
   const char *word;
-  DType dtype;
+  int dtype; /* DType, or PREC_SPLIT */
   bool tf32;
   int bytes;
   double price;
