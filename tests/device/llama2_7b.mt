@@ -13,7 +13,7 @@ train {
   dims { T = 2048  B = auto }
   batch     = seqs(64)
   steps     = 20
-  optimizer = adamw(lr = 1e-4, betas = (0.9, 0.95), weight_decay = 0.1)
+  optimizer = adamw(lr = 5e-5, betas = (0.9, 0.95), weight_decay = 0.1)
   schedule  = constant(warmup = 2)
   clip      = 1.0
   seed      = 1337
