@@ -361,7 +361,7 @@ static void late_nest(Printer *p, CudaFunction *f) {
   pr_line(p, "const int64_t t = inside ? t0 : 0;");
   pr_split(p, elements < INT32_MAX ? "(unsigned)t" : "t", 0, n->nrows + n->ncols, 1);
   fold_sums(p, groups, lanes);
-  for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
+  pr_uniform(p);
   for (int i = 0; i < pass->nrow_regs; i++) pr_define(p, pass->row_regs[i]);
   pr_declare_stores(p, pass);
   pr_open(p, "for (int j = 0; j < 1; j++) {");

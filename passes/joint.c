@@ -240,7 +240,7 @@ static TrainGraphs build_graphs(const Job *job, Arena *scratch, const GraphChoic
   t.update = optimizer_graph(job, scratch, c->phase, c->early_squares);
   if (!t.update) return (TrainGraphs){0};
   pass_done(PASS_OPTIMIZER, t.update, scratch);
-  t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, scratch, false), scratch);
+  t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, scratch, true), scratch);
   if (eval) t.eval = eval_graph(job, scratch, c);
   t.sample = sample_graph(job, scratch, c);
   return t;

@@ -63,7 +63,7 @@ static Moments new_moments(Step *s, Update *u, ValueId share) {
 }
 
 /* The gradient over the root of its second moment. */
-static ValueId normalised(const Step *s, const Update *u, const Moments *m, ValueId grad) {
+static ValueId normalised(const Step *s, const Update *u, const Moments *m) {
   Graph *g = s->g;
   ValueId v = m->v;
   if (v < 0) {
@@ -76,7 +76,7 @@ static ValueId normalised(const Step *s, const Update *u, const Moments *m, Valu
     v = quot(g, mul(g, r, c), mean);
   }
   double eps = s->phase->opt.eps;
-  return mul(g, g_unary(g, OP_RSQRT, at_least(g, v, eps * eps)), grad);
+  return mul(g, g_unary(g, OP_RSQRT, at_least(g, v, eps * eps)), u->grad);
 }
 
 ValueId adafactor(Step *s, Update *u) {
@@ -87,12 +87,15 @@ ValueId adafactor(Step *s, Update *u) {
   if (o->relative) rate = g_bin(g, OP_MIN, rate, g_unary(g, OP_RSQRT, s->t));
   ValueId size = at_least(g, rms(g, u->p), o->floor);
   Moments m = new_moments(s, u, share);
-  Moments again = m; /* copies: the two computations share no value of the parameter's size */
-  ValueId *copied[] = {&again.rows, &again.columns, &again.v};
-  for (int i = 0; i < COUNT_OF(copied); i++)
-    if (*copied[i] >= 0) *copied[i] = g_unary(g, OP_HOLD, *copied[i]);
-  ValueId update = normalised(s, u, &again, g_unary(g, OP_HOLD, u->grad));
+  Update first = update_again(s, u);
+  Moments again = m; /* the two computations share no value of the parameter's size */
+  ValueId *made[] = {&again.rows, &again.columns, &again.v};
+  for (int i = 0; i < COUNT_OF(made); i++)
+    if (*made[i] >= 0) *made[i] = g_unary(g, OP_HOLD, *made[i]);
+  ValueId update = normalised(s, &first, &again);
   ValueId over = at_least(g, times(g, rms(g, update), 1 / o->threshold), 1);
   ValueId alpha = quot(g, mul(g, size, rate), over);
-  return mul(g, normalised(s, u, &m, u->grad), alpha);
+  Update last = *u;
+  last.grad = gradient(s, u, alpha);
+  return normalised(s, &last, &m);
 }

@@ -54,8 +54,14 @@ typedef struct {
   ValueId p, grad, lr; /* lr: scalar, of this parameter */
   double decay;
   int draws; /* of 16 random bits an element */
+  int copy;  /* which of several computations of the same values this is: see update_again */
 } Update;
 Update update_begin(Step *s, int param);
+/* The same gradient and state once more, for a kernel that should compute them again rather than have
+ * another one store them: nothing made of them is shared with u. */
+Update update_again(Step *s, const Update *u);
+/* The gradient, clipped and unscaled, times a scalar; -1 = as it is. */
+ValueId gradient(const Step *s, const Update *u, ValueId factor);
 /* Moment ":m" or ":v" as f32 in the space of the update, and its new value, kept when the step does
  * not count. */
 ValueId state_read(const Step *s, const Update *u, const char *suffix);

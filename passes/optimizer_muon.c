@@ -27,14 +27,13 @@ static ValueId mixed(Graph *g, ValueId x, double a, ValueId y, double b) {
   return g_cast(g, sum, t);
 }
 
-static ValueId orthogonal(Step *s, ValueId x, int rounds) {
+static ValueId orthogonal(Step *s, ValueId x, ValueId norm, int rounds) {
   static const int64_t turned[] = {1, 0};
   Graph *g = s->g;
   Shape shape = val(g, x)->shape;
   bool tall = shape.dim[0] > shape.dim[1];
   int compute = s->job->precision.compute;
   DType t = compute == PREC_AUTO || compute == DT_F16 ? DT_BF16 : (DType)compute;
-  ValueId norm = g_unary(g, OP_SQRT, sum_all(g, mul(g, x, x)));
   ValueId y = g_cast(g, quot(g, x, g_bin(g, OP_MAX, norm, number(g, 1e-7))), t);
   if (tall) y = g_transpose(g, y, turned);
   for (int i = 0; i < rounds; i++) {
@@ -46,18 +45,26 @@ static ValueId orthogonal(Step *s, ValueId x, int rounds) {
   return g_cast(g, y, DT_F32);
 }
 
+/* What is made orthogonal, and the new momentum. */
+static ValueId velocity(Step *s, const Update *u, ValueId *m1) {
+  Graph *g = s->g;
+  const Optimizer *o = &s->phase->opt;
+  ValueId m = state_read(s, u, ":m");
+  *m1 = add(g, m, times(g, sub(g, u->grad, m), 1 - o->momentum));
+  return o->nesterov ? add(g, u->grad, times(g, sub(g, *m1, u->grad), o->momentum)) : *m1;
+}
+
 ValueId muon(Step *s, Update *u) {
   enum { ROUNDS = 5 };
   Graph *g = s->g;
   const Optimizer *o = &s->phase->opt;
   const Shape *shape = &s->job->vars->all.at[u->param].shape;
-  ValueId m = state_read(s, u, ":m");
-  ValueId m1 = add(g, m, times(g, sub(g, u->grad, m), 1 - o->momentum));
+  Update again = update_again(s, u);
+  ValueId m1, ignored, x = velocity(s, u, &m1), same = velocity(s, &again, &ignored);
+  ValueId norm = g_unary(g, OP_SQRT, sum_all(g, mul(g, same, same)));
   state_store(s, u, ":m", m1);
-  ValueId x = m1;
-  if (o->nesterov) x = add(g, u->grad, times(g, sub(g, m1, u->grad), o->momentum));
   double rows = (double)shape->dim[0], cols = (double)shape->dim[1];
   double ratio = o->match_rms ? 0.2 * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
-  ValueId step = orthogonal(s, g_reshape(g, x, *shape), ROUNDS);
+  ValueId step = orthogonal(s, g_reshape(g, x, *shape), norm, ROUNDS);
   return mul(g, g_reshape(g, step, u->space), times(g, u->lr, ratio));
 }

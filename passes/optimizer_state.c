@@ -94,9 +94,19 @@ static ValueId in_space(const Step *s, const Update *u, ValueId x) {
   return shape_equal(&val(s->g, x)->shape, &u->space) ? x : g_reshape(s->g, x, u->space);
 }
 
-/* The scale of each block; the copy makes it a value of the row, which the row's kernel may replace. */
-static ValueId scales(const Step *s, int var) {
-  return g_unary(s->g, OP_HOLD, g_var(s->g, var));
+/* Copies keep apart what is computed from the same variables. */
+static ValueId copied(const Step *s, ValueId x, int times) {
+  for (int i = 0; i < times; i++) x = g_unary(s->g, OP_HOLD, x);
+  return x;
+}
+
+static ValueId read_var(const Step *s, const Update *u, int var) {
+  return copied(s, in_space(s, u, g_var(s->g, var)), u->copy);
+}
+
+/* The scale of each block. A copy makes it a value of the row, which the row's kernel may replace. */
+static ValueId scales(const Step *s, const Update *u, int var) {
+  return copied(s, g_var(s->g, var), 1 + u->copy);
 }
 
 static ValueId per_element(const Step *s, const Update *u, ValueId row) {
@@ -115,10 +125,10 @@ static bool never_negative(const char *suffix) {
 ValueId state_read(const Step *s, const Update *u, const char *suffix) {
   Graph *g = s->g;
   int var = derived_var(s->job->vars, u->param, suffix), scale = scale_of(s, u, suffix);
-  ValueId x = in_space(s, u, g_var(g, var));
+  ValueId x = read_var(s, u, var);
   if (scale < 0) return g_cast(g, x, DT_F32);
   ValueId entry = g_unary(g, never_negative(suffix) ? OP_DEQUANT8U : OP_DEQUANT8, x);
-  return mul(g, entry, per_element(s, u, scales(s, scale)));
+  return mul(g, entry, per_element(s, u, scales(s, u, scale)));
 }
 
 void state_store(const Step *s, Update *u, const char *suffix, ValueId x) {
@@ -135,7 +145,7 @@ void state_store(const Step *s, Update *u, const char *suffix, ValueId x) {
   ValueId share = quot(g, x, per_element(s, u, most)); /* 0 / 0 becomes entry 0 */
   ValueId code = g_unary(g, plain ? OP_QUANT8U : OP_QUANT8, share);
   g_assign(g, var, g_select(g, s->finite, code, in_space(s, u, g_var(g, var))));
-  g_assign(g, scale, g_select(g, s->finite, most, scales(s, scale)));
+  g_assign(g, scale, g_select(g, s->finite, most, scales(s, u, scale)));
 }
 
 void store_f32(const Step *s, int var, ValueId x, ValueId old) {
@@ -153,6 +163,16 @@ static ValueId weight_read(const Step *s, const Update *u) {
   return g_binary(g, OP_JOIN, in_space(s, u, g_var(g, u->param)), x);
 }
 
+ValueId gradient(const Step *s, const Update *u, ValueId factor) {
+  ValueId x = read_var(s, u, accum_of(s->job->vars, u->param));
+  x = g_cast(s->g, x, DT_F32);
+  if (factor < 0)
+    factor = s->scale;
+  else if (s->scale >= 0)
+    factor = mul(s->g, s->scale, factor);
+  return factor < 0 ? x : mul(s->g, x, factor);
+}
+
 Update update_begin(Step *s, int param) {
   Graph *g = s->g;
   const Vars *vars = s->job->vars;
@@ -165,9 +185,15 @@ Update update_begin(Step *s, int param) {
   if (blocks) u.space = blocks_of(&u.space);
   u.lr = lr_scale == 1 ? s->lr : times(g, s->lr, lr_scale);
   u.p = weight_read(s, &u);
-  u.grad = g_cast(g, in_space(s, &u, g_var(g, accum_of(vars, param))), DT_F32);
-  if (s->scale >= 0) u.grad = mul(g, u.grad, s->scale);
+  u.grad = gradient(s, &u, -1);
   return u;
+}
+
+Update update_again(Step *s, const Update *u) {
+  Update again = *u;
+  again.copy++;
+  again.grad = gradient(s, &again, -1);
+  return again;
 }
 
 void weight_store(const Step *s, Update *u, ValueId p) {

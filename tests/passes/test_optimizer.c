@@ -52,7 +52,7 @@ static Graph *update_of(Job *job, Arena *a) {
   optimizer_vars(job);
   Graph *g = optimizer_graph(job, a, 0, false);
   assert_non_null(g);
-  return graph_simplify(g, a, false);
+  return graph_simplify(g, a, true);
 }
 
 static void fill_grads(const Job *job, double **v, int step, double size) {

@@ -50,7 +50,7 @@ static void agrees(const char *what, Optimizer opt) {
   Job *job = job_of(a, opt);
   precision_vars(job);
   optimizer_vars(job);
-  Graph *g = graph_simplify(optimizer_graph(job, a, 0, false), a, false);
+  Graph *g = graph_simplify(optimizer_graph(job, a, 0, false), a, true);
   double **v = tiny_vars(a, job);
   const float *share = entry("lr", NULL);
   for (int t = 0; t < STEPS; t++) {
@@ -86,7 +86,8 @@ static void sgd(void **state) {
 
 static void adam(void **state) {
   (void)state;
-  Optimizer o = {.kind = OPT_ADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01};
+  Optimizer o = {
+      .kind = OPT_ADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01};
   agrees("adam", o);
   o.kind = OPT_ADAMW, o.weight_decay = 0.1;
   agrees("adamw", o);
@@ -94,7 +95,9 @@ static void adam(void **state) {
 
 static void lion(void **state) {
   (void)state;
-  agrees("lion", (Optimizer){.kind = OPT_LION, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
+  agrees(
+      "lion",
+      (Optimizer){.kind = OPT_LION, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
 }
 
 static void adafactor(void **state) {
