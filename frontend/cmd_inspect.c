@@ -211,6 +211,7 @@ int cmd_inspect(Cli *c) {
   if (!path_exists(path)) return cli_fail(c, EXIT_IO, "%s: %s", path, strerror(ENOENT));
   if (str_ends(path, ".mtx")) return inspect_program(c, path);
   if (str_ends(path, ".mtck")) return inspect_checkpoint(c, path);
-  if (str_ends(path, ".safetensors") || str_ends(path, ".json")) return inspect_weights(c, path);
+  if (str_ends(path, ".safetensors") || str_ends(path, ".json") || path_is_folder(path))
+    return inspect_weights(c, path);
   return cli_usage(c, "`%s` is none of .mt, .mtx, .mtck and .safetensors", path);
 }

@@ -112,6 +112,8 @@ expect 0 "$mtc" export "$work/run" -o "$work/hf/" --max-shard 20K
 [ -f "$work/hf/model.safetensors.index.json" ] && [ -f "$work/hf/model-00001-of-0000"?.safetensors ] &&
   [ ! -e "$work/hf/model.safetensors" ] || fail "no shards with an index: $(ls "$work/hf")"
 expect 2 "$mtc" export "$work/run" -o "$work/hf"
+expect 0 "$mtc" inspect "$work/hf"
+holds "$work/out" 'h.1.c_proj.weight'
 expect 0 "$mtc" import "$work/hf" --map "$tiny" -o "$work/shards.mtck"
 cmp "$work/in.mtck" "$work/shards.mtck" || fail "shards hold something else than one file"
 expect 0 "$mtc" export "$work/run" -o "$work/hf" --force
