@@ -1,5 +1,6 @@
 /* cmd_bench.c - `mtc bench F.mt`: plans and compiles a model, times every command of its first
  * phase on the device, and with -o writes the target that the times calibrate. */
+#include <math.h>
 #include <string.h>
 
 #include "codegen/program.h"
@@ -93,6 +94,7 @@ static void measure_host_copies(Target *t) {
   if (t->kind != DEV_CUDA || !doctor_gpu_measure(&g, NULL, NULL, &f)) return;
   t->h2d_gbs = 1e-9 * g.h2d;
   t->d2h_gbs = 1e-9 * g.d2h;
+  t->both_ways = fmin(1, fmin(g.both[0] / g.h2d, g.both[1] / g.d2h));
 }
 
 /* Kernels and graphs of models with more commands than this one; the rows of the table have as

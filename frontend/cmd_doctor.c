@@ -2,6 +2,7 @@
  * as lines or as one JSON object, schema docs/schema/doctor.json. Exit 4 when nothing here can
  * train. */
 #include <jansson.h>
+#include <string.h>
 
 #include "codegen/nvrtc.h"
 #include "codegen/target.h"
@@ -100,6 +101,30 @@ static void look(Cli *c, Checkup *k) {
 
 /* ---- lines ---- */
 
+/* The row of the target table that a GPU's name has in it: "NVIDIA H200" is h200. NULL when none is. */
+static const Target *row_of(const DoctorGpu *g) {
+  const Target *best = NULL;
+  for (int i = 0; i < target_count(); i++) {
+    const Target *t = target_at(i);
+    if (t->kind != DEV_CUDA || !strstr(g->name, t->title)) continue;
+    if (!best || strlen(t->title) > strlen(best->title)) best = t;
+  }
+  return best;
+}
+
+static void copy_lines(const DoctorGpu *g) {
+  printf("pcie     ");
+  if (g->before.pcie_gen) printf("%d.0 x%d   ", g->before.pcie_gen, g->before.pcie_lanes);
+  printf("%.1f GB/s to the GPU, %.1f from it, %.1f and %.1f at once (pinned)\n", 1e-9 * g->h2d, 1e-9 * g->d2h,
+         1e-9 * g->both[0], 1e-9 * g->both[1]);
+  const Target *t = row_of(g);
+  if (!t) return;
+  printf("         plans for %s take %.1f, %.1f, and %.1f and %.1f at once", t->name, t->h2d_gbs, t->d2h_gbs,
+         t->h2d_gbs * t->both_ways, t->d2h_gbs * t->both_ways);
+  bool slow = 1e-9 * g->h2d < 0.9 * t->h2d_gbs || 1e-9 * g->d2h < 0.9 * t->d2h_gbs;
+  puts(slow ? ": this machine is slower; `mtc bench -o` measures a target for it" : "");
+}
+
 static void gpu_lines(const Checkup *k) {
   const DoctorGpu *g = &k->gpu;
   if (g->driver_cuda)
@@ -138,18 +163,13 @@ static void gpu_lines(const Checkup *k) {
   if (g->overhead >= 0)
     printf("         context and modules take %.0f MiB (measured)\n", mib(g->overhead));
   if (g->ecc >= 0) printf("         ECC %s\n", g->ecc ? "on" : "off");
-  if (g->h2d > 0) {
-    printf("pcie     ");
-    if (g->before.pcie_gen) printf("%d.0 x%d   ", g->before.pcie_gen, g->before.pcie_lanes);
-    printf("%.1f GB/s to the GPU, %.1f from it, %.1f each way at once (pinned)\n", 1e-9 * g->h2d,
-           1e-9 * g->d2h, 1e-9 * g->both_ways);
-  }
+  if (g->h2d > 0) copy_lines(g);
   if (k->gpu_why) printf("gpu      cannot train: %s\n", k->gpu_why);
 }
 
 static void host_lines(const Checkup *k, Arena *a) {
   const DoctorHost *h = &k->host;
-  printf("host     %.1f GiB RAM, %.1f free, pinnable by ulimit -l: %s   %d cores%s%s\n",
+  printf("host     %.1f GiB RAM, %.1f free, ulimit -l: %s   %d cores%s%s\n",
          gib(h->ram), gib(h->free_ram), h->locked < 0 ? "all" : format_bytes(a, h->locked),
          h->cores, h->in_container ? "   container" : "", h->wsl ? "   WSL" : "");
   if (h->disk_read > 0)
@@ -217,7 +237,9 @@ static json_t *gpu_json(const Checkup *k) {
   flag(o, "display", g->watchdog || g->before.display == 1);
   real(o, "h2d_gbs", 1e-9 * g->h2d);
   real(o, "d2h_gbs", 1e-9 * g->d2h);
-  real(o, "both_ways_gbs", 1e-9 * g->both_ways);
+  real(o, "both_ways_gbs", 1e-9 * (g->both[0] < g->both[1] ? g->both[0] : g->both[1]));
+  const Target *row = row_of(g);
+  text(o, "target", row ? row->name : NULL);
   return o;
 }
 

@@ -89,6 +89,7 @@ enum {
   X(cuStreamCreate, "cuStreamCreate", (CUstream *s, unsigned flags))                               \
   X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream s))                                           \
   X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream s))                                      \
+  X(cuStreamQuery, "cuStreamQuery", (CUstream s))                                                  \
   X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream s, CUevent e, unsigned flags))               \
   X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (CUstream s, int mode))                       \
   X(cuStreamEndCapture, "cuStreamEndCapture", (CUstream s, CUgraph *g))                            \

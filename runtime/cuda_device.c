@@ -95,7 +95,6 @@ static bool ready_commands(Device *d, Fail *f) {
   const Program *p = d->p;
   d->cmds = arena_array(d->memory, CudaCmd *, p->nprograms + 1);
   d->graphs = arena_array(d->memory, CUgraphExec, p->nprograms + 1);
-  d->ran = arena_array(d->memory, bool, p->nprograms + 1);
   for (int i = 0; i < p->nprograms; i++) {
     const ProgramCode *code = &p->programs[i];
     d->cmds[i] = arena_array(d->memory, CudaCmd, code->ncmds + 1);
@@ -155,9 +154,8 @@ static bool perform_copy(void *context, int i, Fail *f) {
 static bool run_checked(Device *d, int program, Fail *f) {
   const ProgramCode *code = &d->p->programs[program];
   Checked context = {d, program};
-  CopyTimes times = d->options.copies == COPIES_LATE ? COPIES_LATE : COPIES_SOON;
-  CopyRun copies = {.code = code, .times = times, .perform = perform_copy, .context = &context};
-  bool poison = d->options.poison, late = times == COPIES_LATE;
+  CopyRun copies = {.code = code, .times = d->options.copies, .perform = perform_copy, .context = &context};
+  bool poison = d->options.poison, late = d->options.copies == COPIES_LATE;
   for (int k = 0, death = 0; k < code->ncmds; k++) {
     const Cmd *c = &code->cmds[k];
     if (poison && late && c->kind == CMD_COPY && !cuda_copy_poison(d, program, k, f)) return false;
@@ -208,15 +206,8 @@ static bool capture(Device *d, int program, Fail *f) {
   return ok;
 }
 
-/* Without copies the first run still has them: on zeros the GPU would be faster than on numbers. */
-static bool fills_stages(Device *d, int program) {
-  bool first = d->options.copies == COPIES_NEVER && !d->ran[program];
-  d->ran[program] = true;
-  return first;
-}
-
 static bool cuda_run(Device *d, int program, Fail *f) {
-  if (checked(d) || fills_stages(d, program)) return run_checked(d, program, f);
+  if (checked(d)) return run_checked(d, program, f);
   return cuda_ok(cu.cuGraphLaunch(d->graphs[program], d->stream), f, "running `%s`",
                  d->p->programs[program].name);
 }

@@ -57,6 +57,7 @@ struct Device {
   bool pinned;
   CUstream copies[2];    /* to the device, to the host */
   CUevent fork;          /* what a copy waits for */
+  CUdeviceptr filler;    /* COPIES_NEVER: what comes instead of the host's */
   int nmodules;
   CUmodule *modules;
   CUfunction *functions; /* per kernel name */
@@ -65,7 +66,6 @@ struct Device {
   GemmTable gemms;       /* algorithms from a file */
   CudaCmd **cmds;        /* per program, per command */
   CUgraphExec *graphs;   /* per program; NULL = not captured yet */
-  bool *ran;             /* per program */
   char *ring;            /* pinned staging for writes that the stream orders */
   int64_t ring_at;
   CudaTimed *timed;      /* per program, made by cuda_time; NULL before */

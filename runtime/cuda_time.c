@@ -59,9 +59,8 @@ bool cuda_time(Device *d, int program, double *start, double *copy, Fail *f) {
     if (!read_time(t, t->event[k], &start[k], f)) return false;
   for (int k = 0; copy && k < code->ncmds; k++)
     for (int end = 0; end < 2; end++) {
-      bool done = code->cmds[k].kind == CMD_COPY && d->options.copies != COPIES_NEVER;
       copy[2 * k + end] = start[k];
-      if (done && !read_time(t, t->copy[k][end], &copy[2 * k + end], f)) return false;
+      if (code->cmds[k].kind == CMD_COPY && !read_time(t, t->copy[k][end], &copy[2 * k + end], f)) return false;
     }
   return true;
 }

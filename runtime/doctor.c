@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "cblas.h"
 #include "cpu_cc.h"
+#include "host_memory.h"
 #include "metrics.h"
 
 /* ---- memory ---- */
@@ -27,20 +27,6 @@ static int64_t meminfo(const char *key) {
     if (!strncmp(line, key, n) && line[n] == ':') sscanf(line + n + 1, "%lld", &kib);
   if (f) fclose(f);
   return kib < 0 ? -1 : kib * 1024;
-}
-
-static int64_t number_in(const char *path) {
-  FILE *f = fopen(path, "r");
-  long long v = -1;
-  if (f && fscanf(f, "%lld", &v) != 1) v = -1; /* "max" */
-  if (f) fclose(f);
-  return v;
-}
-
-static int64_t container_limit(int64_t ram) {
-  int64_t v = number_in("/sys/fs/cgroup/memory.max");
-  if (v < 0) v = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-  return v >= 0 && v < ram ? v : -1;
 }
 
 static bool file_says(Arena *a, const char *path, const char *word) {
@@ -108,16 +94,15 @@ static void measure_disk(DoctorHost *h, const char *folder) {
 }
 
 void doctor_host(Arena *a, DoctorHost *h) {
-  *h = (DoctorHost){
-      .ram = meminfo("MemTotal"), .free_ram = meminfo("MemAvailable"), .disk_folder = "."};
-  h->container = container_limit(h->ram);
+  HostLimits l = host_limits("");
+  *h = (DoctorHost){.ram = meminfo("MemTotal"), .disk_folder = "."};
+  h->free_ram = l.available < l.container ? l.available : l.container;
+  if (h->free_ram == INT64_MAX) h->free_ram = -1;
+  h->container = l.bound < h->ram ? l.bound : -1;
   h->in_container =
       h->container >= 0 || path_exists("/.dockerenv") || path_exists("/run/.containerenv");
   h->wsl = file_says(a, "/proc/version", "microsoft");
-  struct rlimit lock;
-  h->locked = getrlimit(RLIMIT_MEMLOCK, &lock) != 0 || lock.rlim_cur == RLIM_INFINITY
-                  ? -1
-                  : (int64_t)lock.rlim_cur;
+  h->locked = l.locked == INT64_MAX ? -1 : l.locked;
   h->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
   cpu_set_t set;
   h->usable_cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : h->cores;

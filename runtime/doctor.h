@@ -6,8 +6,8 @@
 #include "nvml.h"
 
 typedef struct {
-  int64_t ram, free_ram; /* bytes */
-  int64_t container;     /* memory limit of the control group; -1 none */
+  int64_t ram, free_ram; /* bytes; what control groups leave counts */
+  int64_t container;     /* memory limit of the tightest control group; -1 none */
   int64_t locked;        /* ulimit -l; -1 unlimited */
   bool in_container, wsl;
   int cores, usable_cores; /* of the machine; of this process */
@@ -35,7 +35,7 @@ typedef struct {
   int64_t overhead; /* bytes of context, a module, a stream and cuBLASLt; -1 unknown without NVML */
   bool watchdog;    /* kernels are bounded in time: a display runs on it */
   int ecc;          /* 1 on, 0 off, -1 unknown */
-  double h2d, d2h, both_ways; /* bytes a second, pinned; of each way when both run at once */
+  double h2d, d2h, both[2]; /* bytes a second, pinned; to the GPU and from it when both run at once */
   size_t lt_version;
   const char *lt_path;
 } DoctorGpu;

@@ -18,7 +18,8 @@ typedef struct Device Device;
 typedef enum {
   COPIES_SOON,  /* CPU: at their CMD_COPY. CUDA: on streams of their own, beside what follows */
   COPIES_LATE,  /* at their CMD_WAIT, or when the program ends; CUDA: command by command, as with poison */
-  COPIES_NEVER  /* left out, to measure what they cost: results mean nothing */
+  COPIES_NEVER  /* left out, to measure what they cost; on CUDA numbers from the GPU's own memory come instead: results
+                   mean nothing */
 } CopyTimes;
 
 typedef struct {
