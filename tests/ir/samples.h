@@ -64,6 +64,10 @@ static void sample_random(Case *c) {
   w = case_result(c, graph_add(c->g, OP_RANDOM, 3, in, 5, plain, NULL, NULL));
   for (int e = 0; e < 5; e++)
     w[e] = philox_bits((unsigned)s[0], (unsigned)s[1], 7, (unsigned)case_data(c, 1)[0], 0, e);
+  w = case_result(c, g_random(c->g, DT_U32, SHAPE(5), 7, RANDOM_MICRO, in));
+  for (int e = 0; e < 5; e++)
+    w[e] = philox_bits((unsigned)s[0], (unsigned)s[1], 7, (unsigned)case_data(c, 1)[0],
+                       (unsigned)case_data(c, 2)[0], e);
 }
 
 /* ---- element-wise ---- */

@@ -252,9 +252,10 @@ static void tied_weights(void **state) {
   GraphChoice c = {.micro_batch = 2, .chunks = 1};
   TrainGraphs t = train_graphs(job, a, &c);
   int states = 0, updates = 0, wte = var_find(job->vars, "wte.w");
+  int hidden = var_find(job->vars, "h.0.c_fc.w");
+  assert_true(wte >= 0 && hidden >= 0);
   assert_true(job->vars->all.at[wte].lookup && job->vars->all.at[wte].head);
-  assert_false(job->vars->all.at[var_find(job->vars, "h.0.mlp.c_fc.w")].lookup);
-  assert_false(job->vars->all.at[var_find(job->vars, "h.0.mlp.c_fc.w")].head);
+  assert_false(job->vars->all.at[hidden].lookup || job->vars->all.at[hidden].head);
   for (int i = 0; i < job->vars->all.n; i++)
     states += job->vars->all.at[i].of == wte && job->vars->all.at[i].role == VAR_MOMENT;
   for (NodeId n = 0; n < t.update->nodes.n; n++)

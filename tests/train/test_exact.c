@@ -12,6 +12,8 @@ enum { STEPS = 3, SAMPLES = 8, T = 32, V = 128, BUDGETS = 6 };
 static const char *const f32[] = {NULL};
 static const char *const dropout[] = {"drop=0.2", NULL};
 static const char *const bf16[] = {"precision.compute=bf16", NULL};
+static const char *const all_random[] = {"precision.compute=bf16", "precision.master=bf16",
+                                         "precision.moments=bf16", "precision.accum=bf16", NULL};
 
 #define GPT2  MTC_SOURCE_DIR "/tests/train/models/gpt2.mt"
 #define LLAMA MTC_SOURCE_DIR "/tests/train/models/llama.mt"
@@ -135,6 +137,10 @@ static void gpt2_recompute_in_bf16(void **state) {
   (void)state;
   recompute_is_exact(GPT2, bf16);
 }
+static void gpt2_recompute_with_random_rounding(void **state) {
+  (void)state;
+  recompute_is_exact(GPT2, all_random);
+}
 static void llama_recompute(void **state) {
   (void)state;
   recompute_is_exact(LLAMA, f32);
@@ -248,7 +254,8 @@ static void llama_splits(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_recompute),         cmocka_unit_test(gpt2_recompute_with_dropout),
-      cmocka_unit_test(gpt2_recompute_in_bf16), cmocka_unit_test(llama_recompute),
+      cmocka_unit_test(gpt2_recompute_in_bf16),
+      cmocka_unit_test(gpt2_recompute_with_random_rounding), cmocka_unit_test(llama_recompute),
       cmocka_unit_test(llama_recompute_in_bf16), cmocka_unit_test(gpt2_splits),
       cmocka_unit_test(llama_splits),
   };
