@@ -1,6 +1,6 @@
-/* cmd_export.c - `mtc export RUN|FILE.mtck [--map F.mt] -o OUT.safetensors|FOLDER`: a checkpoint under
- * the keys and in the layout of a `weights` map, in shards when it is large. The most precise copy of each parameter is taken: its
- * master where there is one. */
+/* cmd_export.c - `mtc export RUN|FILE.mtck [--map F.mt] -o OUT.safetensors|FOLDER`: a checkpoint
+ * under the keys and in the layout of a `weights` map, in shards when it is large. The most precise
+ * copy of each parameter is taken: its master where there is one. */
 #include "cli_weights.h"
 
 #include "../runtime/checkpoint.h"
@@ -14,8 +14,8 @@
 typedef struct {
   const Checkpoint *checkpoint;
   const WeightSlots *slots;
-  const BestCopy *from;       /* per slot: in the checkpoint */
-  const StEntry *to;          /* per slot: as it is written */
+  const BestCopy *from; /* per slot: in the checkpoint */
+  const StEntry *to;    /* per slot: as it is written */
 } ExportSource;
 
 static bool fetch(void *context, int i, void *to, Fail *f) {
@@ -23,7 +23,8 @@ static bool fetch(void *context, int i, void *to, Fail *f) {
   const BestCopy *from = &s->from[i];
   void *own;
   const void *values = checkpoint_values(from, &own, f);
-  bool ok = values && weights_export(&s->slots->at[i], from->dtype, values, (DType)s->to[i].dtype, to, f);
+  bool ok =
+      values && weights_export(&s->slots->at[i], from->dtype, values, (DType)s->to[i].dtype, to, f);
   free(own);
   checkpoint_release(s->checkpoint, from->entry);
   if (from->low) checkpoint_release(s->checkpoint, from->low);
@@ -38,7 +39,7 @@ static bool find_slots(Cli *c, const char *run, WeightSlots *slots, Fail *f) {
     return job != NULL;
   }
   const char *path = path_is_folder(run) ? arena_printf(c->arena, "%s/model.mtx", run)
-                                    : path_beside(c->arena, run, "model.mtx");
+                                         : path_beside(c->arena, run, "model.mtx");
   const char *why;
   Program *p = mtx_read(c->arena, path, &why);
   if (!p)
@@ -82,8 +83,8 @@ static int export_to(Cli *c, const Checkpoint *from, const WeightSlots *slots, c
   return st_write_shards(path, to, slots->n, c->flag.max_shard.bytes, fetch, &source, f);
 }
 
-/* OUT.safetensors; of a folder, which is made when it ends in `/`: its model.safetensors. NULL after a
- * failure. */
+/* OUT.safetensors; of a folder, which is made when it ends in `/`: its model.safetensors. NULL after
+ * a failure. */
 static const char *output_path(Cli *c, Fail *f) {
   const char *path = c->flag.output;
   bool slash = str_ends(path, "/");

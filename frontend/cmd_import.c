@@ -1,6 +1,6 @@
 /* cmd_import.c - `mtc import FILE.safetensors|INDEX.json|FOLDER --map F.mt -o OUT.mtck`: published
- * weights as a checkpoint of step 0, under the model's own paths. `init = "OUT.mtck"` starts training from it.
- * Streams: one tensor at a time. */
+ * weights as a checkpoint of step 0, under the model's own paths. `init = "OUT.mtck"` starts
+ * training from it. Streams: one tensor at a time. */
 #include "cli_weights.h"
 
 #include "../runtime/checkpoint.h"

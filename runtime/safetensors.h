@@ -2,8 +2,8 @@
  * and writer.
  *
  * The reader maps the files and checks their headers strictly: sizes, offsets without overlap or
- * hole, dtypes, shapes. Nothing is copied; entries point into the mapping, and a tensor that was used
- * can be released, so that no more than one is in memory. */
+ * hole, dtypes, shapes. Nothing is copied; entries point into the mapping, and a tensor that was
+ * used can be released, so that no more than one is in memory. */
 #ifndef MTC_SAFETENSORS_H
 #define MTC_SAFETENSORS_H
 #include "fail.h"
@@ -22,8 +22,8 @@ typedef struct {
 
 typedef struct SafeTensors SafeTensors;
 
-/* PATH is a .safetensors file, a model.safetensors.index.json, or a folder with a file of one of these
- * names. NULL on failure, with EXIT_IO. */
+/* PATH is a .safetensors file, a model.safetensors.index.json, or a folder with a file of one of
+ * these names. NULL on failure, with EXIT_IO. */
 SafeTensors *st_open(const char *path, Fail *f);
 /* From memory that outlives it; `name` for messages. */
 SafeTensors *st_open_mem(const void *data, size_t size, const char *name, Fail *f);
@@ -39,11 +39,11 @@ const StEntry *st_find(const SafeTensors *s, const char *name); /* NULL */
 typedef bool (*StFetch)(void *context, int i, void *to, Fail *f);
 bool st_write(const char *path, const StEntry *entries, int n, StFetch fetch, void *context,
               Fail *f);
-/* The same in files of at most `most` bytes of tensors, as Transformers splits them: entries in order,
- * one that is larger has a file of its own. When one file is enough it is PATH; else, for PATH =
- * "D/model.safetensors", D/model-00001-of-00003.safetensors, .. and, last,
- * D/model.safetensors.index.json. What an earlier export of that name has left is removed once the new
- * files are complete. Returns the number of files, 0 on failure. */
+/* The same in files of at most `most` bytes of tensors, as Transformers splits them: entries in
+ * order, one that is larger has a file of its own. When one file is enough it is PATH; else, for
+ * PATH = "D/model.safetensors", D/model-00001-of-00003.safetensors, .. and, last,
+ * D/model.safetensors.index.json. What an earlier export of that name has left is removed once the
+ * new files are complete. Returns the number of files, 0 on failure. */
 int st_write_shards(const char *path, const StEntry *entries, int n, int64_t most, StFetch fetch,
                     void *context, Fail *f);
 /* Where the index of PATH's shards is. */

@@ -13,8 +13,8 @@
 
 static const char *dtype_text(int dtype) {
   static const char *const text[DT_COUNT] = {
-      [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16",  [DT_I32] = "I32",
-      [DT_U32] = "U32", [DT_I8] = "I8",     [DT_BOOL] = "BOOL", [DT_U16] = "U16", [DT_U8] = "U8"};
+      [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_F16] = "F16", [DT_I32] = "I32", [DT_U32] = "U32",
+      [DT_I8] = "I8",   [DT_BOOL] = "BOOL", [DT_U16] = "U16", [DT_U8] = "U8"};
   return text[dtype];
 }
 
@@ -147,8 +147,8 @@ static bool write_index(Arena *a, const char *path, const StEntry *entries, cons
       json_object_set_new(map, entries[i].name, json_string(file));
       total += entry_bytes(&entries[i]);
     }
-  json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total,
-                            "weight_map", map);
+  json_t *index =
+      json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
   char *text = json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS);
   json_decref(index);
   ensure(text, "out of memory");
@@ -161,8 +161,7 @@ static bool write_index(Arena *a, const char *path, const StEntry *entries, cons
 
 /* Shards of another number, and the form that was not written. */
 static void remove_earlier(Arena *a, const char *path, int shards) {
-  static const char shard[] =
-      "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors";
+  static const char shard[] = "-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors";
   const char *stem = stem_of(a, path), *name = file_name(stem);
   const char *folder = name == stem ? "." : arena_printf(a, "%.*s", (int)(name - stem), stem);
   const char *mine = arena_printf(a, "-of-%05d.safetensors", shards > 1 ? shards : 0);

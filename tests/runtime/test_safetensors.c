@@ -140,7 +140,7 @@ static void sharded(void **state) {
 static void shards_are_split_as_transformers_does(void **state) {
   Place *p = *state;
   static const char data[64];
-  StEntry e[] = {{.name = "d", .dim = {8}}, {.name = "c", .dim = {8}},  {.name = "b", .dim = {1}},
+  StEntry e[] = {{.name = "d", .dim = {8}},  {.name = "c", .dim = {8}},  {.name = "b", .dim = {1}},
                  {.name = "a", .dim = {40}}, {.name = "e", .dim = {15}}, {.name = "f", .dim = {2}}};
   for (int i = 0; i < COUNT_OF(e); i++)
     e[i].dtype = DT_BOOL, e[i].rank = 1, e[i].data = data, e[i].bytes = e[i].dim[0];
@@ -159,7 +159,8 @@ static void shards_are_split_as_transformers_does(void **state) {
   assert_int_equal(st_count(s), 6);
   for (int i = 0; i < COUNT_OF(where); i++) {
     const StEntry *at = st_find(s, where[i].key);
-    assert_true(str_ends(at->file, arena_printf(p->a, "/m-%05d-of-00005.safetensors", where[i].file)));
+    assert_true(
+        str_ends(at->file, arena_printf(p->a, "/m-%05d-of-00005.safetensors", where[i].file)));
   }
   st_close(s);
   size_t size;
@@ -210,8 +211,12 @@ static void one_tensor_at_a_time_is_in_memory(void **state) {
   char *data = arena_alloc(p->a, BYTES);
   StEntry e[N];
   for (int i = 0; i < N; i++)
-    e[i] = (StEntry){.name = arena_printf(p->a, "t%02d", i), .dtype = DT_BOOL, .rank = 1, .dim = {BYTES},
-                     .data = data, .bytes = BYTES};
+    e[i] = (StEntry){.name = arena_printf(p->a, "t%02d", i),
+                     .dtype = DT_BOOL,
+                     .rank = 1,
+                     .dim = {BYTES},
+                     .data = data,
+                     .bytes = BYTES};
   for (int i = 0; i < BYTES; i++) data[i] = (char)(i % 251);
   Fail f = {0};
   const char *path = arena_printf(p->a, "%s/m.safetensors", p->dir);
@@ -228,7 +233,8 @@ static void one_tensor_at_a_time_is_in_memory(void **state) {
     st_release(s, t);
   }
   if (most - before > 2 * BYTES / 1024) fail_msg("%ld KiB of files in memory", most - before);
-  assert_memory_equal(st_find(s, "t00")->data, data, BYTES); /* what was released can be read again */
+  /* what was released can be read again */
+  assert_memory_equal(st_find(s, "t00")->data, data, BYTES);
   st_close(s);
 }
 
