@@ -47,6 +47,19 @@ bool out_open(OutFile *o, const char *path, const char *crash, Fail *f) {
   return o->fd >= 0 || failed(o, "write", f);
 }
 
+/* Keeps at most two windows in the cache: the one before is waited for while the last is written. Only advice: what it
+ * cannot do, the sync at the end does. */
+static void write_behind(OutFile *o) {
+  enum { WINDOW = 64 << 20 };
+  while (o->bytes - o->behind >= 2 * WINDOW) {
+    sync_file_range(o->fd, o->behind + WINDOW, WINDOW, SYNC_FILE_RANGE_WRITE);
+    sync_file_range(o->fd, o->behind, WINDOW,
+                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    posix_fadvise(o->fd, o->behind, WINDOW, POSIX_FADV_DONTNEED);
+    o->behind += WINDOW;
+  }
+}
+
 bool out_write(OutFile *o, const void *data, size_t bytes, Fail *f) {
   int64_t left = o->crash ? crash_left(o->crash, (int64_t)bytes) : INT64_MAX;
   size_t want = left < (int64_t)bytes ? (size_t)left : bytes;
@@ -58,6 +71,7 @@ bool out_write(OutFile *o, const void *data, size_t bytes, Fail *f) {
   }
   if (want < bytes) crash_now();
   o->bytes += (int64_t)bytes;
+  write_behind(o);
   return true;
 }
 

@@ -1,6 +1,6 @@
 /* outfile.h - a file that appears under its name only when it is complete and durable: written to
  * PATH.tmp-PID, synced, renamed, folder synced. Streams, so that checkpoints and weights never need
- * a second copy in memory. */
+ * a second copy in memory; what is on the disk leaves the cache, which a large one would fill. */
 #ifndef MTC_OUTFILE_H
 #define MTC_OUTFILE_H
 #include "fail.h"
@@ -8,6 +8,7 @@
 typedef struct {
   int fd;
   int64_t bytes;     /* written so far */
+  int64_t behind;    /* of them on the disk and out of the cache */
   const char *crash; /* name of the crash point that counts these bytes, or NULL */
   char path[1024], tmp[1100];
 } OutFile;

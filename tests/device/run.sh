@@ -14,6 +14,9 @@ say "every kernel against f64 references"
 "$build/device_check" check | tail -n 3 || bad=1
 [ "${PIPESTATUS[0]}" = 0 ] || bad=1
 
+say "copies between host and GPU inside graphs"
+"$build/device_copies" || bad=1
+
 for tool in memcheck racecheck initcheck; do
   command -v compute-sanitizer >/dev/null || continue
   say "compute-sanitizer $tool"
