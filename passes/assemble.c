@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "place.h"
+#include "precision.h"
 #include "stage.h"
 #include "timeline.h"
 
@@ -477,7 +478,7 @@ static uint64_t hash_program(uint64_t h, const PlanProgram *x) {
 }
 
 static uint64_t plan_id(const Plan *p) {
-  uint64_t h = hash_text(p->target->name) ^ hash_text(p->job->model);
+  uint64_t h = hash_text(p->target->name) ^ hash_text(p->job->model) ^ precision_rounding(&p->job->precision);
   for (int i = 0; i < p->job->vars->all.n; i++) {
     const Var *v = &p->job->vars->all.at[i];
     h = mix(mix(h, (int64_t)hash_text(v->path)), v->dtype);

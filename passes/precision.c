@@ -4,6 +4,8 @@
  * to the dtype that it declares, whatever reads it. A job of f32 gets its graph back as it was. */
 #include "precision.h"
 
+#include <string.h>
+
 #include "residual.h"
 #include "rewrite.h"
 
@@ -30,6 +32,15 @@ static const char *node_tag(const Node *n) {
 bool precision_tf32(const Precision *p, const Node *n) {
   const PrecRule *r = p->rules.n ? precision_rule(p, n->path, node_tag(n)) : NULL;
   return r && r->dtype != PREC_AUTO ? r->tf32 : p->tf32;
+}
+
+uint64_t precision_rounding(const Precision *p) {
+  uint64_t h = p->tf32;
+  for (int i = 0; i < p->rules.n; i++) {
+    const PrecRule *r = &p->rules.at[i];
+    if (r->tf32 || h) h = hash_bytes(r->pattern, strlen(r->pattern), h + (r->tf32 ? 1 : 2));
+  }
+  return h;
 }
 
 /* ---- variables ---- */

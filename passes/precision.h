@@ -18,6 +18,8 @@ int master_of(const Vars *vars, int param);
 /* The rule that decides for a path and the tag of a composition or the name of an operation; NULL
  * when none matches. */
 const PrecRule *precision_rule(const Precision *p, const char *path, const char *tag);
+/* A hash of what products round to TF32; 0 when none does. */
+uint64_t precision_rounding(const Precision *p);
 /* Why a value has its dtype, in words: the rule with its place, the setting, or the class of the
  * value. NULL for what is no float. */
 const char *precision_why(const Job *job, const Node *n, const Value *v, Arena *a);
