@@ -132,41 +132,85 @@ typedef struct {
   bool dim;
 } Change;
 
-/* A setting or dimension changed, elaborated quietly and planned. False when that is an error or does not fit. */
-static bool try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult *r) {
-  Arena *a = arena_new();
+/* The command line's job once more, with one change or none, elaborated quietly; NULL when that is an error. */
+static Job *elaborate_again(Cli *c, const Change *ch, Arena *a, JobArgs *with) {
+  *with = (JobArgs){.path = c->job.path, .preset = c->job.preset};
+  for (int i = 0; i < c->job.dims.n; i++) vec_push(a, &with->dims, c->job.dims.at[i]);
+  for (int i = 0; i < c->job.settings.n; i++) vec_push(a, &with->settings, c->job.settings.at[i]);
+  if (ch) {
+    Override o = {intern(ch->key), intern(ch->value)};
+    if (ch->dim)
+      vec_push(a, &with->dims, o);
+    else
+      vec_push(a, &with->settings, o);
+  }
   Diags *d = diags_new(a);
-  JobArgs job_args = {.path = c->job.path, .preset = c->job.preset};
-  for (int i = 0; i < c->job.dims.n; i++) vec_push(a, &job_args.dims, c->job.dims.at[i]);
-  for (int i = 0; i < c->job.settings.n; i++) vec_push(a, &job_args.settings, c->job.settings.at[i]);
-  Override o = {intern(ch->key), intern(ch->value)};
-  if (ch->dim)
-    vec_push(a, &job_args.dims, o);
-  else
-    vec_push(a, &job_args.settings, o);
-  Job *job = elaborate(a, d, &job_args);
-  bool fits = false;
-  if (job && d->errors == 0) {
-    PlanArgs quick = *args;
-    quick.check = false;
-    quick.only_if_it_can = true;
-    FitResult x = formats_fit(job, &job_args, a, &quick);
-    fits = x.plan != NULL && d->errors == 0;
-    if (fits) {
-      const PlanPhase *ph = &x.plan->phases.at[x.phase];
-      Remedy m = {.effect = ch->effect, .floor_bytes = x.floor_bytes, .micro_batch = ph->micro_batch, .step_ns = ph->step_ns};
-      m.change = arena_printf(c->arena, "%s %s=%s", ch->dim ? "-D" : "--set", ch->key, ch->value);
-      vec_push(c->arena, &r->remedies, m);
+  Job *job = elaborate(a, d, with);
+  return job && d->errors == 0 ? job : NULL;
+}
+
+static PlanArgs quick_args(const PlanArgs *args) {
+  PlanArgs quick = *args;
+  quick.check = false;
+  quick.only_if_it_can = true;
+  return quick;
+}
+
+static void add_remedy(Cli *c, FitResult *r, const FitResult *x, const char *change, const char *effect) {
+  if (!x->plan || x->job->diags->errors > 0) return;
+  const PlanPhase *ph = &x->plan->phases.at[x->phase];
+  Remedy m = {change, effect, x->floor_bytes, ph->micro_batch, ph->step_ns};
+  vec_push(c->arena, &r->remedies, m);
+}
+
+/* A setting or dimension changed. */
+static void try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult *r) {
+  Arena *a = arena_new();
+  JobArgs with;
+  Job *job = elaborate_again(c, ch, a, &with);
+  if (job) {
+    PlanArgs quick = quick_args(args);
+    FitResult x = formats_fit(job, &with, a, &quick);
+    add_remedy(c, r, &x, arena_printf(c->arena, "%s %s=%s", ch->dim ? "-D" : "--set", ch->key, ch->value), ch->effect);
+  }
+  arena_free(a);
+}
+
+/* The host memory of the fastest plan, in whole GiB, or MiB below one. */
+static int64_t whole_size(int64_t bytes) {
+  int64_t gib = (int64_t)1 << 30, mib = 1 << 20;
+  return round_up(bytes, bytes >= gib ? gib : mib);
+}
+
+/* As much host memory as the fastest plan pins that has all it wants. */
+static void try_host(Cli *c, const PlanArgs *args, FitResult *r) {
+  Arena *a = arena_new();
+  JobArgs with;
+  Job *job = elaborate_again(c, NULL, a, &with);
+  if (job) {
+    PlanArgs quick = quick_args(args);
+    quick.host_bytes = INT64_MAX;
+    FormatsPool *pool = formats_pool(job, &with, a, a, &quick);
+    FitResult x = formats_within(pool, a, args->budget_bytes);
+    if (x.plan && x.plan->host_bytes > args->host_bytes) {
+      int64_t size = whole_size(x.plan->host_bytes);
+      formats_host_limit(pool, size);
+      x = formats_within(pool, a, args->budget_bytes);
+      bool big = size >= (int64_t)1 << 30;
+      add_remedy(c, r, &x, arena_printf(c->arena, "--host-ram %lld%c", (long long)(size >> (big ? 30 : 20)), big ? 'G' : 'M'),
+                 "the same results; pins host memory");
     }
   }
   arena_free(a);
-  return fits;
 }
 
 static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResult *r) {
   enum { ENOUGH = 3 };
   VEC(Change) list = {0};
   const Precision *p = &job->precision;
+  try_host(c, args, r);
+  if (job->memory.optimizer >= 0 && args->host_bytes > 0)
+    vec_push(c->arena, &list, ((Change){"memory.optimizer", "auto", "the same results", false}));
   if (p->compute == DT_F32 && !p->choice[FMT_COMPUTE].open) vec_push(c->arena, &list, ((Change){"precision.compute", "bf16", "changes numerics", false}));
   if (p->moments == DT_F32 && !p->choice[FMT_MOMENTS].open) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
   if (p->accum == DT_F32 && !p->choice[FMT_ACCUM].open) vec_push(c->arena, &list, ((Change){"precision.accum", "bf16", "changes numerics", false}));

@@ -109,11 +109,23 @@ static Choice *floor_of(const FitPool *f, PhasePool *pool, int res, int64_t boun
   return best;
 }
 
+static bool allowed(const FitPool *f, int res) {
+  return f->res.at[res].host_bytes <= f->args.host_bytes;
+}
+
+/* Of variables, by class: all, or those that are on the host. */
+static void count_variables(const Vars *v, const bool *counted, int64_t *bytes) {
+  for (int i = 0; i < v->all.n; i++)
+    if (!counted || counted[i])
+      bytes[variable_class(v->all.at[i].role)] += round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
+}
+
 /* The smallest budget with a plan: over residencies, of the phases' largest. */
 static void find_floor(const FitPool *f, FitResult *r) {
   int64_t best = INT64_MAX;
   int of = -1;
   for (int res = f->res.n - 1; res >= 0; res--) { /* the smallest first: it bounds the others */
+    if (!allowed(f, res)) continue;
     int64_t most = 0;
     int phase = 0;
     for (int i = 0; i < f->nphases && most < best; i++) {
@@ -132,6 +144,7 @@ static void find_floor(const FitPool *f, FitResult *r) {
   r->floor_bytes = best;
   r->floor_persistent = f->res.at[of].device_bytes;
   r->floor_host = f->res.at[of].host_bytes;
+  count_variables(f->x.job->vars, f->res.at[of].host, r->floor_host_class);
   r->floor_transient = best - r->floor_persistent - fit_overhead(f, of) - f->args.reserve_bytes;
 }
 
@@ -167,6 +180,7 @@ static Plan *select_within(const FitPool *f, Arena *a, int64_t budget, Choice **
     int best = -1;
     double least = INFINITY;
     for (int res = 0; res < f->res.n; res++) {
+      if (!allowed(f, res)) continue;
       double t = total_time(f, res, budget, at + res * n, chosen);
       if (t >= least) continue;
       least = t;
@@ -199,7 +213,7 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
   for (int kind = 0; kind < 4; kind++) {
     for (int i = 0; i < pool->all.n; i++) {
       const Choice *c = &pool->all.at[i];
-      if (c->estimate > budget || c->step_ns <= chosen->step_ns) continue;
+      if (c->estimate > budget || c->step_ns <= chosen->step_ns || !allowed(f, c->res)) continue;
       if (kind == 0 && (c->trace != 0 || chosen->trace == 0)) continue;
       if (kind == 1 && (c->trace != c->family->full || c->trace == 0)) continue;
       if (kind == 2 && c->micro_batch >= chosen->micro_batch) continue;
@@ -213,12 +227,6 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
       break;
     }
   }
-}
-
-static void count_variables(FitResult *r, const Vars *v) {
-  for (int i = 0; i < v->all.n; i++)
-    r->class_bytes[variable_class(v->all.at[i].role)] +=
-        round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
 }
 
 /* Chooses for each phase and finds the floor. The floor comes second: what selection assembled is
@@ -241,9 +249,10 @@ static void choose(FitPool *f, Arena *a, FitResult *r) {
 FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
   f->args.budget_bytes = budget_bytes;
   FitResult r = {.job = f->x.job, .args = f->args, .budget_bytes = fit_capped_budget(&f->args)};
+  count_variables(f->x.job->vars, NULL, r.class_bytes);
+  if (f->res.n == 0) r.host_needed = f->res.least_bytes;
   if (!f->phase) return r;
   choose(f, a, &r);
-  count_variables(&r, f->x.job->vars);
   const PhasePool *shown = &f->phase[r.phase];
   for (int i = shown->frontier.n - 1; i >= 0; i--) {
     Candidate c = candidate_of(f, &shown->all.at[shown->frontier.at[i]]);
@@ -254,6 +263,21 @@ FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
     ensure(!why, "the plan is unsound: %s", why);
   }
   return r;
+}
+
+void fit_host_limit(FitPool *f, int64_t host_bytes) {
+  f->args.host_bytes = host_bytes;
+  for (int i = 0; f->phase && i < f->nphases; i++) {
+    PhasePool *pool = &f->phase[i];
+    int64_t least = INT64_MAX;
+    pool->frontier.n = 0;
+    for (int k = 0; k < pool->all.n; k++) {
+      const Choice *c = &pool->all.at[k];
+      if (c->estimate >= least || !allowed(f, c->res)) continue;
+      least = c->estimate;
+      vec_push(f->x.arena, &pool->frontier, k);
+    }
+  }
 }
 
 int fit_candidates(const FitPool *f, int phase, Arena *a, Candidate **out) {

@@ -261,7 +261,9 @@ typedef struct {
   int64_t budget_bytes;    /* as asked for, capped to the card */
   int64_t floor_bytes;     /* with its parts: */
   int64_t floor_persistent, floor_transient; /* the rest is overhead and reserve */
-  int64_t floor_host;      /* pinned host memory of that plan */
+  int64_t floor_host;      /* pinned host memory of that plan, of it by class: */
+  int64_t floor_host_class[BC_COUNT];
+  int64_t host_needed;     /* > 0: memory.optimizer = host alone takes that much pinned memory, more than there may be */
   int64_t class_bytes[BC_COUNT];             /* of the variables */
   VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
   VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */
@@ -275,6 +277,8 @@ FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
 typedef struct FitPool FitPool;
 FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args);
 FitResult fit_within(FitPool *pool, Arena *a, int64_t budget_bytes);
+/* From now on no plan pins more than this, which is at most what the pool was made for. */
+void fit_host_limit(FitPool *pool, int64_t host_bytes);
 /* Everything that was weighed for a phase, fastest first; how many. Peaks are by liveness where none was placed yet. */
 int fit_candidates(const FitPool *pool, int phase, Arena *a, Candidate **out);
 

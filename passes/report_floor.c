@@ -1,5 +1,5 @@
-/* report_floor.c - E0501 for people: the floor, its parts, the shortfall, and changes that were
- * really planned. */
+/* report_floor.c - E0501 for people: the floor, its parts, the shortfall, and changes that were really planned; or the
+ * host memory that is missing. */
 #include <math.h>
 
 #include "report.h"
@@ -10,18 +10,32 @@ static void part(const Report *x, const char *name, const char *what, int64_t by
           *remark ? "   " : "", remark);
 }
 
+/* "on the host", "43.9 GiB of it on the host", or nothing. */
+static const char *host_remark(const Report *x, int64_t host, int64_t all) {
+  if (host == 0) return "";
+  return host == all ? "on the host" : arena_printf(x->arena, "%s of it on the host", bytes_short(x->arena, host));
+}
+
+/* Variables by class: each, and where it lies in the smallest plan. */
+static void class_parts(const Report *x) {
+  const FitResult *r = x->r;
+  for (int c = 0; c < BC_COUNT; c++)
+    if (r->class_bytes[c] > 0 && c != BC_SCALARS)
+      part(x, "", buf_class_text((BufClass)c), r->class_bytes[c], host_remark(x, r->floor_host_class[c], r->class_bytes[c]));
+}
+
 static void floor_parts(const Report *x) {
   const FitResult *r = x->r;
   Str what = {.arena = x->arena};
   for (int c = 0; c < BC_COUNT; c++)
-    if (r->class_bytes[c] > 0 && c != BC_SCALARS)
+    if (r->class_bytes[c] > r->floor_host_class[c] && c != BC_SCALARS)
       str_addf(&what, "%s%s", what.len ? " + " : "", buf_class_text((BufClass)c));
   int64_t outside = r->args.target->overhead_bytes + r->args.reserve_bytes;
   const char *over = r->floor_persistent + outside > r->budget_bytes ? "already over budget" : "";
   part(x, "cannot shrink", what.text ? what.text : "variables", r->floor_persistent, over);
-  for (int c = 0; c < BC_COUNT; c++)
-    if (r->class_bytes[c] > 0 && c != BC_SCALARS)
-      part(x, "", buf_class_text((BufClass)c), r->class_bytes[c], "");
+  class_parts(x);
+  if (r->floor_host > 0)
+    part(x, "", arena_printf(x->arena, "host memory, of --host-ram %s", format_bytes(x->arena, r->args.host_bytes)), r->floor_host, "");
   if (outside > 0) part(x, "", "context and reserve", outside, "");
   const Candidate *least = r->frontier.n ? &r->frontier.at[0] : NULL;
   const char *how =
@@ -86,8 +100,26 @@ static void remedies(const Report *x) {
   }
 }
 
+/* The model wants more on the host than there may be. */
+static void too_little_host(const Report *x) {
+  const FitResult *r = x->r;
+  fprintf(x->to, "error[%s]: memory.optimizer = host takes %s of host memory, %s (short by %s)\n\n", err_code(E_INFEASIBLE),
+          bytes_short(x->arena, r->host_needed),
+          r->args.host_bytes > 0 ? arena_printf(x->arena, "more than --host-ram %s", format_bytes(x->arena, r->args.host_bytes))
+                                 : "and --host-ram gives none",
+          bytes_short(x->arena, r->host_needed - r->args.host_bytes));
+  int n = 0;
+  for (int c = BC_MASTER; c <= BC_MOMENTS; c++)
+    if (r->class_bytes[c] > 0) part(x, n++ == 0 ? "on the host" : "", buf_class_text((BufClass)c), r->class_bytes[c], "");
+  remedies(x);
+}
+
 void report_infeasible(const Report *x) {
   const FitResult *r = x->r;
+  if (r->host_needed > 0) {
+    too_little_host(x);
+    return;
+  }
   fprintf(x->to, "error[%s]: no plan fits %s: the smallest possible is %s (short by %s)\n\n",
           err_code(E_INFEASIBLE), format_bytes(x->arena, r->budget_bytes),
           bytes_short(x->arena, r->floor_bytes),

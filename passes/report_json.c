@@ -173,7 +173,9 @@ void plan_report_json(const FitResult *r, FILE *to) {
     plan_fields(o, r);
   } else {
     put_int(o, "persistent_bytes", r->floor_persistent);
-    put_int(o, "shortfall_bytes", r->floor_bytes - r->budget_bytes);
+    put_int(o, "floor_host_bytes", r->floor_host);
+    put_int(o, "shortfall_bytes", r->host_needed > 0 ? 0 : r->floor_bytes - r->budget_bytes);
+    if (r->host_needed > 0) put_int(o, "host_shortfall_bytes", r->host_needed - r->args.host_bytes);
     json_t *list = json_array();
     for (int i = 0; i < r->remedies.n; i++) {
       const Remedy *m = &r->remedies.at[i];

@@ -19,8 +19,8 @@ static int rank_of(VarRole r) {
 }
 enum { RANKS = 4, STATE_RANKS = 2 };
 
-/* Parts that each class moves in. */
-static const int parts_of[RANKS] = {8, 4, 4, 4};
+/* Parts that each class moves in. They do not depend on how much there is room for: more host memory only adds choices. */
+static const int parts_of[RANKS] = {16, 16, 8, 4};
 
 static int64_t placed_bytes(const Var *v) {
   return round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
@@ -67,13 +67,15 @@ static Residency choice(const Moves *m, int rank, int part, int parts) {
   return r;
 }
 
-static void add(Residencies *out, const Moves *m, Residency r, int64_t most) {
-  if (r.host_bytes > most) return;
-  if (out->n > 0 && out->at[out->n - 1].host_bytes >= r.host_bytes) return; /* nothing of the class to move */
+/* False when there is no room for it. */
+static bool add(Residencies *out, const Moves *m, Residency r, int64_t most) {
+  if (r.host_bytes > most) return false;
+  if (out->n > 0 && out->at[out->n - 1].host_bytes >= r.host_bytes) return true; /* nothing of the class to move */
   Residency *more = arena_array(m->arena, Residency, out->n + 1);
   for (int i = 0; i < out->n; i++) more[i] = out->at[i];
   more[out->n++] = r;
   out->at = more;
+  return true;
 }
 
 Residencies residency_list(const Job *job, Arena *a, int64_t host_bytes) {
@@ -88,8 +90,9 @@ Residencies residency_list(const Job *job, Arena *a, int64_t host_bytes) {
     out.least_bytes = least.host_bytes;
     add(&out, &m, least, host_bytes);
   }
-  for (int rank = on_host ? STATE_RANKS : 0; rank < RANKS; rank++)
-    for (int part = 1; part <= parts_of[rank]; part++)
-      add(&out, &m, choice(&m, rank, part, parts_of[rank]), host_bytes);
+  bool room = out.n > 0;
+  for (int rank = on_host ? STATE_RANKS : 0; rank < RANKS && room; rank++)
+    for (int part = 1; part <= parts_of[rank] && room; part++)
+      room = add(&out, &m, choice(&m, rank, part, parts_of[rank]), host_bytes);
   return out;
 }

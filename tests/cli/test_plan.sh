@@ -39,6 +39,16 @@ check "the floor on a card plans" [ $code = 0 ]
 plan gpu_under models/char.mt --target rtx3090 --vram $((floor - 2097152))
 check "the floor less 2 MiB exits with 3" [ $code = 3 ]
 
+# Too little for its variables: the host memory that would do is named, and does.
+mtc plan models/gpt2.mt --target rtx4090 --vram 2G > /dev/null 2> "$work/short"
+host=$(sed -n 's/^ *--host-ram \([0-9]*[GM]\) .*/\1/p' "$work/short")
+check "host memory is a remedy" [ -n "$host" ]
+plan hosted models/gpt2.mt --target rtx4090 --vram 2G --host-ram "$host"
+check "the host memory that was named is enough" [ $code = 0 ]
+plan demanded models/gpt2.mt --target rtx4090 --vram 8G --host-ram 1M --set memory.optimizer=host
+check "the optimizer on a host without memory exits with 3" [ $code = 3 ]
+check "what is missing is told" [ "$(field host_shortfall_bytes "$work/demanded")" -gt 1000000 ]
+
 # Equal questions have equal answers, wherever they are asked.
 mtc plan models/gpt2.mt --target rtx4090 --vram 6G > "$work/one" 2>&1
 mtc plan models/gpt2.mt --target rtx4090 --vram 6G > "$work/two" 2>&1
