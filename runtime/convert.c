@@ -72,6 +72,9 @@ static void store_float(DType t, void *p, int64_t i, float f) {
   memcpy((char *)p + 2 * i, &h, sizeof h);
 }
 
+/* Elements that one thread has done before others have started. */
+enum { FEW = 1 << 16 };
+
 void convert_elements(DType to, void *dst, DType from, const void *src, int64_t n) {
   if (to == from) {
     memcpy(dst, src, (size_t)n * (size_t)dtype_bytes(to));
@@ -79,6 +82,7 @@ void convert_elements(DType to, void *dst, DType from, const void *src, int64_t 
   }
   ensure(convert_possible(to, from), "no conversion from %s to %s", dtype_name(from),
          dtype_name(to));
+#pragma omp parallel for schedule(static) if (n > FEW)
   for (int64_t i = 0; i < n; i++) store_float(to, dst, i, load_float(from, src, i));
 }
 
@@ -148,12 +152,30 @@ void tensor_unpack(const Tensor *t, void *base, const void *packed) {
   move_rows(t, base, (char *)(uintptr_t)packed, false);
 }
 
+/* One tile through a buffer: each line of both sides is touched once, whatever their strides. With
+ * `width` a constant of the caller memcpy, which takes any alignment, is one move. */
+enum { TILE = 32 };
+static inline __attribute__((always_inline)) void transpose_tile(char *dst, const char *src,
+                                                                 int64_t rows, int64_t cols,
+                                                                 int64_t r0, int64_t c0,
+                                                                 int width) {
+  char tile[TILE][TILE * 4];
+  int nr = rows - r0 < TILE ? (int)(rows - r0) : TILE,
+      nc = cols - c0 < TILE ? (int)(cols - c0) : TILE;
+  for (int r = 0; r < nr; r++)
+    for (int c = 0; c < nc; c++)
+      memcpy(tile[c] + r * width, src + ((r0 + r) * cols + c0 + c) * width, (size_t)width);
+  for (int c = 0; c < nc; c++)
+    memcpy(dst + ((c0 + c) * rows + r0) * width, tile[c], (size_t)(nr * width));
+}
+
 void transpose_elements(void *dst, const void *src, int64_t rows, int64_t cols, int bytes) {
-  enum { TILE = 32 };
-  for (int64_t r0 = 0; r0 < rows; r0 += TILE)
-    for (int64_t c0 = 0; c0 < cols; c0 += TILE)
-      for (int64_t r = r0; r < rows && r < r0 + TILE; r++)
-        for (int64_t c = c0; c < cols && c < c0 + TILE; c++)
-          memcpy((char *)dst + (c * rows + r) * bytes, (const char *)src + (r * cols + c) * bytes,
-                 (size_t)bytes);
+  ensure(bytes == 1 || bytes == 2 || bytes == 4, "elements of %d bytes", bytes);
+#pragma omp parallel for schedule(static) if (rows * cols > FEW)
+  for (int64_t c0 = 0; c0 < cols; c0 += TILE)
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE) {
+      if (bytes == 1) transpose_tile(dst, src, rows, cols, r0, c0, 1);
+      if (bytes == 2) transpose_tile(dst, src, rows, cols, r0, c0, 2);
+      if (bytes == 4) transpose_tile(dst, src, rows, cols, r0, c0, 4);
+    }
 }

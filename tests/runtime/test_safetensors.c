@@ -258,6 +258,26 @@ static void transposes_and_converts(void **state) {
   assert_int_equal(half[1], 0x4400);
 }
 
+/* Every width, sizes that no tile divides, from an odd address; more elements than one thread does. */
+static void transposes_of_any_size(void **state) {
+  Place *p = *state;
+  static const int64_t sizes[][2] = {{1, 1}, {1, 70}, {33, 32}, {45, 70}, {301, 300}};
+  for (int i = 0; i < COUNT_OF(sizes); i++)
+    for (int bytes = 1; bytes <= 4; bytes *= 2) {
+      int64_t rows = sizes[i][0], cols = sizes[i][1], n = rows * cols * bytes;
+      uint8_t *from = (uint8_t *)arena_alloc(p->a, (size_t)n + 1) + 1;
+      uint8_t *to = arena_alloc(p->a, (size_t)n);
+      for (int64_t k = 0; k < n; k++) from[k] = (uint8_t)(k * 31 + k / 251);
+      transpose_elements(to, from, rows, cols, bytes);
+      for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+          if (memcmp(to + (c * rows + r) * bytes, from + (r * cols + c) * bytes, (size_t)bytes) !=
+              0)
+            fail_msg("%lld x %lld of %d bytes at %lld, %lld", (long long)rows, (long long)cols,
+                     bytes, (long long)r, (long long)c);
+    }
+}
+
 static void misfits_are_reported_together(void **state) {
   Place *p = *state;
   size_t n;
@@ -308,6 +328,7 @@ int main(void) {
       TEST(folders_hold_one_file_or_an_index),
       TEST(one_tensor_at_a_time_is_in_memory),
       TEST(transposes_and_converts),
+      TEST(transposes_of_any_size),
       TEST(misfits_are_reported_together),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
