@@ -108,8 +108,8 @@ static int tied_dtype(const Settings *s, const char *key, int auto_is) {
 static void read_rule(Elab *e, const Entry *en) {
   const Expr *x = en->value;
   bool is_auto = x->kind == EX_AUTO;
-  bool tf32 = x->kind == EX_NAME && !strcmp(x->text, "tf32");
-  int dtype = x->kind == EX_DTYPE ? x->dtype : tf32 ? DT_F32 : -1;
+  bool tf32 = x->kind == EX_DTYPE && !strcmp(x->text, "tf32");
+  int dtype = tf32 ? DT_F32 : x->kind == EX_DTYPE ? x->dtype : -1;
   if (!is_auto && (dtype < 0 || !dtype_is_float((DType)dtype))) {
     diag_error(e->d, E_TYPE, x->loc, "a selector is given a number format, such as f32 or bf16, or auto");
     return;

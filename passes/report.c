@@ -234,14 +234,14 @@ static void precision_row(const Report *x) {
   const Job *j = x->r->job;
   fprintf(x->to, "  %-15s %s", "precision",
           j->precision.compute < 0 ? "auto" : j->precision.tf32 ? "tf32" : dtype_name((DType)j->precision.compute));
-  if (j->precision.scale.on)
-    fprintf(x->to, ", loss scale %s%.0f", j->precision.scale.dynamic ? "from " : "", j->precision.scale.init);
   for (int i = 0; i < j->precision.rules.n; i++) {
     const PrecRule *rule = &j->precision.rules.at[i];
     char *place = loc_text(j->diags, x->arena, rule->loc);
     fprintf(x->to, "%s %s (%s%s%s)", i == 0 ? " except" : ",", rule->pattern,
             rule->dtype < 0 ? "auto" : rule->tf32 ? "tf32" : dtype_name((DType)rule->dtype), *place ? ", " : "", place);
   }
+  const LossScale *scale = &j->precision.scale;
+  if (scale->on) fprintf(x->to, "; loss scale %s%.0f", scale->dynamic ? "from " : "", scale->init);
   fputc('\n', x->to);
 }
 

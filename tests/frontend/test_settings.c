@@ -160,6 +160,29 @@ static void what_is_not_given_has_a_default(void **state) {
   arena_free(j->arena);
 }
 
+/* Formats of selectors, TF32 among them; what is left open; factors on the loss, rounded down. */
+static void precision_says_it(void **state) {
+  (void)state;
+  Job *j = with_sections(
+      "precision { compute = bf16  moments = auto  \"out\" = tf32  \"emb\" = auto  \"op:dot\" = f32\n"
+      "  loss_scale = fixed(1000) }\n" TRAIN "optimizer = adamw(1e-3) }\n");
+  const Precision *p = &j->precision;
+  assert_int_equal(p->rules.n, 3);
+  assert_true(p->rules.at[0].tf32 && p->rules.at[0].dtype == DT_F32);
+  assert_int_equal(p->rules.at[1].dtype, PREC_AUTO);
+  assert_true(!p->rules.at[2].tf32 && p->rules.at[2].dtype == DT_F32);
+  for (int s = 0; s < FMT_COUNT; s++) assert_int_equal(p->choice[s].open, s == FMT_MOMENTS);
+  assert_true(p->scale.on && !p->scale.dynamic && p->scale.init == 512);
+  arena_free(j->arena);
+  j = with_sections("precision { compute = f16 }\n" TRAIN "optimizer = adamw(1e-3) }\n");
+  p = &j->precision;
+  assert_true(p->scale.on && p->scale.dynamic && p->scale.init == 65536 && p->scale.interval == 2000);
+  arena_free(j->arena);
+  j = with_sections("precision { compute = bf16 }\n" TRAIN "optimizer = adamw(1e-3) }\n");
+  assert_false(j->precision.scale.on);
+  arena_free(j->arena);
+}
+
 static void values_may_be_computed(void **state) {
   (void)state;
   Job *j = with_sections(
@@ -280,6 +303,7 @@ int main(void) {
       cmocka_unit_test(phases_lay_over_train),
       cmocka_unit_test(other_kinds_are_kept),
       cmocka_unit_test(what_is_not_given_has_a_default),
+      cmocka_unit_test(precision_says_it),
       cmocka_unit_test(values_may_be_computed),
       cmocka_unit_test(later_lines_win),
       cmocka_unit_test(help_comes_from_the_table),
