@@ -138,15 +138,26 @@ static bool time_programs(Replay *r, const BenchOptions *o, Arena *a, BenchResul
   return true;
 }
 
+/* What the device takes besides the arena, in a process that has not used it before, and then the
+ * algorithms of the products: timing candidates loads kernels that training has no use for. */
+static bool tune(const Program *p, const DeviceOptions *o, Arena *a, BenchResult *to, Fail *f) {
+  const DeviceApi *api = device_for(p, f);
+  if (!api || !api->tune) return api != NULL;
+  Device *d = api->open(p, o, f);
+  if (!d) return false;
+  to->overhead_bytes = api->measured(d) - p->arena_bytes;
+  api->close(d);
+  return api->tune(p, o, a, &to->tune, f);
+}
+
 bool bench_run(const Program *p, const BenchOptions *o, Arena *a, BenchResult *to, Fail *f) {
   *to = (BenchResult){0};
   DeviceOptions options = {.threads = o->threads};
-  const DeviceApi *api = device_for(p, f);
   Replay r;
-  if (!api || (o->tune && api->tune && !api->tune(p, &options, a, &to->tune, f))) return false;
+  if (o->tune && !tune(p, &options, a, to, f)) return false;
   if (!replay_open(&r, p, &options, f)) return false;
-  int64_t taken = r.api->measured(r.device);
-  to->overhead_bytes = p->cuda && taken > p->arena_bytes ? taken - p->arena_bytes : 0;
+  if (!to->overhead_bytes) to->overhead_bytes = r.api->measured(r.device) - p->arena_bytes;
+  if (!p->cuda || to->overhead_bytes < 0) to->overhead_bytes = 0;
   bool ok = start_values(&r, p->seed, NULL, f) && fill_inputs(&r, p->phases[o->phase].micro, f) &&
             write_scalars(&r, &p->phases[o->phase], f) && time_programs(&r, o, a, to, f) &&
             r.api->copy_rate(r.device, &to->copy_rate, f);

@@ -334,7 +334,8 @@ static bool run(Train *t, Fail *f) {
   bool ok = dry || (run_dir_open(o, &from, f) && run_dir_room(o, t->program, f));
   ok = ok && open_data(t, f) && open_device(t, f) && start_state(t, from, f);
   ok = ok && (dry || run_dir_store_program(o, t->program, f));
-  ok = ok && (dry || !t->replay.api->record || t->replay.api->record(t->replay.device, products_path(t), f));
+  ok = ok && (dry || !t->replay.api->record ||
+              t->replay.api->record(t->replay.device, products_path(t), f));
   ok = ok && metrics_open(&t->metrics, dry ? NULL : o->dir, o->resume ? t->state.step : -1,
                           o->quiet, o->json, f);
   checkpoint_close(from);
