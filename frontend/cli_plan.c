@@ -127,18 +127,30 @@ int cli_plan_args(Cli *c, const Job *job, PlanArgs *args) {
 
 /* ---- remedies: changes that are planned before they are suggested ---- */
 
+/* Settings changed together, and the reserve given up. */
 typedef struct {
-  const char *key, *value, *effect;
-  bool dim;
+  struct {
+    const char *key, *value;
+  } set[2]; /* NULL: no more */
+  const char *effect;
+  bool dim, no_reserve;
 } Change;
+
+static const char *change_text(Cli *c, const Change *ch) {
+  Str s = {.arena = c->arena};
+  for (int i = 0; i < COUNT_OF(ch->set) && ch->set[i].key; i++)
+    str_addf(&s, "%s%s %s=%s", i ? " " : "", ch->dim ? "-D" : "--set", ch->set[i].key, ch->set[i].value);
+  if (ch->no_reserve) str_add(&s, " --reserve 0");
+  return s.text;
+}
 
 /* The command line's job once more, with one change or none, elaborated quietly; NULL when that is an error. */
 static Job *elaborate_again(Cli *c, const Change *ch, Arena *a, JobArgs *with) {
   *with = (JobArgs){.path = c->job.path, .preset = c->job.preset};
   for (int i = 0; i < c->job.dims.n; i++) vec_push(a, &with->dims, c->job.dims.at[i]);
   for (int i = 0; i < c->job.settings.n; i++) vec_push(a, &with->settings, c->job.settings.at[i]);
-  if (ch) {
-    Override o = {intern(ch->key), intern(ch->value)};
+  for (int i = 0; ch && i < COUNT_OF(ch->set) && ch->set[i].key; i++) {
+    Override o = {intern(ch->set[i].key), intern(ch->set[i].value)};
     if (ch->dim)
       vec_push(a, &with->dims, o);
     else
@@ -170,8 +182,9 @@ static void try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult
   Job *job = elaborate_again(c, ch, a, &with);
   if (job) {
     PlanArgs quick = quick_args(args);
+    if (ch->no_reserve) quick.reserve_bytes = 0;
     FitResult x = formats_fit(job, &with, a, &quick);
-    add_remedy(c, r, &x, arena_printf(c->arena, "%s %s=%s", ch->dim ? "-D" : "--set", ch->key, ch->value), ch->effect);
+    add_remedy(c, r, &x, change_text(c, ch), ch->effect);
   }
   arena_free(a);
 }
@@ -204,20 +217,50 @@ static void try_host(Cli *c, const PlanArgs *args, FitResult *r) {
   arena_free(a);
 }
 
+static const char exact[] = "exact: the same bits", numeric[] = "changes numerics";
+
+/* Formats worth trying, exact ones first. */
+static const struct {
+  FormatSetting of; /* a setting that must be f32, and not open */
+  bool half;        /* only where weights are bf16 */
+  Change change;
+} changes[] = {
+    {FMT_MASTER, true, {{{"precision.master", "split"}}, exact, false, false}},
+    {FMT_MASTER, true, {{{"precision.master", "split"}}, "exact; nothing left to others", false, true}},
+    {FMT_COMPUTE, false, {{{"precision.compute", "bf16"}}, numeric, false, false}},
+    {FMT_MOMENTS, false, {{{"precision.moments", "i8"}}, numeric, false, false}},
+    {FMT_MOMENTS, false, {{{"precision.moments", "bf16"}}, numeric, false, false}},
+    {FMT_ACCUM, false, {{{"precision.accum", "bf16"}}, numeric, false, false}},
+    {FMT_MASTER, true, {{{"precision.master", "split"}, {"precision.moments", "i8"}}, numeric, false, false}},
+    {FMT_MASTER, true, {{{"precision.master", "bf16"}, {"precision.moments", "i8"}}, numeric, false, false}},
+};
+
+static bool applies(const Precision *p, int change, const PlanArgs *args) {
+  const int now[FMT_COUNT] = {p->compute, p->master, p->moments, p->accum};
+  FormatSetting s = changes[change].of;
+  bool whole = now[s] == DT_F32 || (s == FMT_MASTER && now[s] == PREC_AUTO);
+  if (!whole || p->choice[s].open) return false;
+  if (changes[change].change.no_reserve && args->reserve_bytes == 0) return false;
+  return !changes[change].half || p->compute == DT_BF16;
+}
+
 static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResult *r) {
-  enum { ENOUGH = 3 };
-  VEC(Change) list = {0};
-  const Precision *p = &job->precision;
+  enum { ENOUGH = 5 };
+  bool split = false; /* fits, with the reserve that was asked for */
   try_host(c, args, r);
-  if (job->memory.optimizer >= 0 && args->host_bytes > 0)
-    vec_push(c->arena, &list, ((Change){"memory.optimizer", "auto", "the same results", false}));
-  if (p->compute == DT_F32 && !p->choice[FMT_COMPUTE].open) vec_push(c->arena, &list, ((Change){"precision.compute", "bf16", "changes numerics", false}));
-  if (p->moments == DT_F32 && !p->choice[FMT_MOMENTS].open) vec_push(c->arena, &list, ((Change){"precision.moments", "bf16", "changes numerics", false}));
-  if (p->accum == DT_F32 && !p->choice[FMT_ACCUM].open) vec_push(c->arena, &list, ((Change){"precision.accum", "bf16", "changes numerics", false}));
+  Change place = {{{"memory.optimizer", "auto"}}, "the same results", false, false};
+  if (job->memory.optimizer >= 0 && args->host_bytes > 0) try_change(c, &place, args, r);
+  for (int i = 0; i < COUNT_OF(changes) && r->remedies.n < ENOUGH; i++) {
+    const Change *ch = &changes[i].change;
+    if (!applies(&job->precision, i, args) || (ch->no_reserve && split)) continue;
+    int before = r->remedies.n;
+    try_change(c, ch, args, r);
+    split |= ch->effect == exact && r->remedies.n > before;
+  }
   int64_t T = phase_dim(job, r->phase, "T");
-  if (T >= 128 && job->phases.n == 1)
-    vec_push(c->arena, &list, ((Change){"T", arena_printf(c->arena, "%lld", (long long)T / 2), "shorter samples", true}));
-  for (int i = 0; i < list.n && r->remedies.n < ENOUGH; i++) try_change(c, &list.at[i], args, r);
+  if (T < 128 || job->phases.n > 1 || r->remedies.n >= ENOUGH) return;
+  Change shorter = {{{"T", arena_printf(c->arena, "%lld", (long long)T / 2)}}, "shorter samples", true, false};
+  try_change(c, &shorter, args, r);
 }
 
 int cli_plannable(Cli *c, Job **job) {

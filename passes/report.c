@@ -56,14 +56,42 @@ static const char *dtypes_of(const Report *x, VarRole role) {
 static const char *moments_text(const Report *x) {
   const Vars *v = x->r->job->vars;
   int moments = 0, grads = 0;
+  bool blocks = false;
   for (int i = 0; i < v->all.n; i++) {
-    moments += v->all.at[i].role == VAR_MOMENT;
-    grads += v->all.at[i].role == VAR_ACCUM;
+    const Var *at = &v->all.at[i];
+    bool scale = str_ends(at->path, ":scale");
+    moments += at->role == VAR_MOMENT && !scale;
+    grads += at->role == VAR_ACCUM;
+    blocks |= scale;
   }
   int each = grads ? (moments + grads - 1) / grads : 0;
   const char *opt = optimizer_name(x->r->job->phases.at[x->r->phase].opt.kind);
-  return arena_printf(x->arena, each > 1 ? "%s x %d  (%s)" : "%s", dtypes_of(x, VAR_MOMENT), each,
-                      opt);
+  const char *format = blocks ? "i8" : dtypes_of(x, VAR_MOMENT);
+  return each > 1 ? arena_printf(x->arena, "%s x %d  (%s)", format, each, opt) : format;
+}
+
+/* The role of the variables of a class; -1: other bytes. */
+static int role_of(BufClass c) {
+  static const struct {
+    BufClass c;
+    VarRole role;
+  } rows[] = {{BC_WEIGHTS, VAR_PARAM},
+              {BC_MASTER, VAR_MASTER},
+              {BC_MOMENTS, VAR_MOMENT},
+              {BC_GRADIENTS, VAR_ACCUM}};
+  for (int i = 0; i < COUNT_OF(rows); i++)
+    if (rows[i].c == c) return (int)rows[i].role;
+  return -1;
+}
+
+double bytes_per_param(const Job *job, BufClass c, int dtype) {
+  int64_t bytes = 0, params = c == BC_WEIGHTS ? job->params : job->trainable;
+  for (int i = 0; i < job->vars->all.n; i++) {
+    const Var *v = &job->vars->all.at[i];
+    if ((int)v->role == role_of(c) && (dtype < 0 || (int)v->dtype == dtype))
+      bytes += shape_bytes(&v->shape, v->dtype);
+  }
+  return params ? (double)bytes / (double)params : 0;
 }
 
 static const char *activations_text(const Report *x, const PlanPhase *ph) {
@@ -73,12 +101,12 @@ static const char *activations_text(const Report *x, const PlanPhase *ph) {
   return arena_printf(x->arena, "%d of %d layers kept whole", layers - rb.layers, layers);
 }
 
-static const char *class_text(const Report *x, BufClass c, const PlanPhase *ph) {
+static const char *format_text(const Report *x, BufClass c, const PlanPhase *ph) {
   switch (c) {
     case BC_WEIGHTS:
       return dtypes_of(x, VAR_PARAM);
     case BC_MASTER:
-      return dtypes_of(x, VAR_MASTER);
+      return x->r->job->precision.master == PREC_SPLIT ? "split" : dtypes_of(x, VAR_MASTER);
     case BC_MOMENTS:
       return moments_text(x);
     case BC_GRADIENTS:
@@ -96,6 +124,13 @@ static const char *class_text(const Report *x, BufClass c, const PlanPhase *ph) 
     default:
       return "";
   }
+}
+
+/* The format; of variables with bytes per parameter. */
+static const char *class_text(const Report *x, BufClass c, const PlanPhase *ph) {
+  const char *text = format_text(x, c, ph);
+  double each = bytes_per_param(x->r->job, c, -1);
+  return each > 0 ? arena_printf(x->arena, "%-18s %5.2f B/param", text, each) : text;
 }
 
 /* ---- rows ---- */

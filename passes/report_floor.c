@@ -1,6 +1,7 @@
 /* report_floor.c - E0501 for people: the floor, its parts, the shortfall, and changes that were really planned; or the
  * host memory that is missing. */
 #include <math.h>
+#include <string.h>
 
 #include "report.h"
 
@@ -89,12 +90,17 @@ static void budgets(const Report *x) {
 static void remedies(const Report *x) {
   const FitResult *r = x->r;
   if (r->remedies.n == 0) return;
-  fprintf(x->to, "\n  nearest plans that fit (one change each, planned inside %s)\n",
+  fprintf(x->to, "\n  nearest plans that fit (each was planned inside %s)\n",
           format_bytes(x->arena, r->budget_bytes));
-  fprintf(x->to, "  %-34s %10s %8s %12s\n", "", "floor", "B", rate_unit(r, r->phase));
+  int width = 32;
+  for (int i = 0; i < r->remedies.n; i++) {
+    int n = (int)strlen(r->remedies.at[i].change);
+    if (n > width) width = n;
+  }
+  fprintf(x->to, "  %-*s %10s %8s %12s\n", width + 2, "", "floor", "B", rate_unit(r, r->phase));
   for (int i = 0; i < r->remedies.n; i++) {
     const Remedy *m = &r->remedies.at[i];
-    fprintf(x->to, "    %-32s %10s %8lld %12s   %s\n", m->change,
+    fprintf(x->to, "    %-*s %10s %8lld %12s   %s\n", width, m->change,
             bytes_short(x->arena, m->floor_bytes), (long long)m->micro_batch,
             format_count(x->arena, llround(tokens_per_second(r, r->phase, m->step_ns))), m->effect);
   }

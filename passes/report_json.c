@@ -31,6 +31,17 @@ static json_t *candidate_json(const FitResult *r, const Candidate *c) {
   return o;
 }
 
+/* Of variables: bytes per parameter, by format. */
+static void put_formats(json_t *o, const Job *job, BufClass c) {
+  if (bytes_per_param(job, c, -1) == 0) return;
+  json_t *formats = json_object();
+  for (int t = 0; t < DT_COUNT; t++) {
+    double each = bytes_per_param(job, c, t);
+    if (each > 0) put_real(formats, dtype_name((DType)t), each);
+  }
+  json_object_set_new(o, "bytes_per_parameter", formats);
+}
+
 static json_t *ledger_json(const FitResult *r) {
   Ledger l = plan_ledger(r->plan);
   json_t *list = json_array();
@@ -38,6 +49,7 @@ static json_t *ledger_json(const FitResult *r) {
     json_t *o = json_object();
     put_text(o, "class", buf_class_json((BufClass)c));
     put_int(o, "bytes", l.bytes[c]);
+    put_formats(o, r->job, (BufClass)c);
     json_array_append_new(list, o);
   }
   const struct {
