@@ -184,7 +184,7 @@ static HostUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
 /* Of traces with or without early squares: those that nothing beats, with host variables. */
 static void add_best(const Pricing *x, BareList *list, int64_t at, HostUses **const *uses, const Priced *price) {
   const FitPool *f = x->f;
-  qsort(list->at, (size_t)list->n, sizeof *list->at, by_speed);
+  if (list->n) qsort(list->at, (size_t)list->n, sizeof *list->at, by_speed);
   int64_t least = INT64_MAX;
   for (int i = 0; i < list->n; i++) {
     const Bare *b = &list->at[i];
