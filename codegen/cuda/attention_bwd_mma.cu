@@ -2,9 +2,9 @@
 // element is written once, in a fixed order of additions, so that results are bitwise reproducible.
 //
 // Macros   KERNEL 0 attention_bwd_prep, 1 attention_bwd_dkdv, 2 attention_bwd_dq, 3 attention_bwd_dbias; DH, D, PITCH,
-//          CAUSAL, MASK, BIAS, DROP, MINB, RT as in attention_fwd_mma.cu. dkdv: MI, NW (BK = 16*MI*NW keys a block), BQ queries a loaded tile, SQ queries a
-//          register step (divides BQ), KREG K's and V's fragments stay in registers. dq: MI, NW (BM rows a block), BN
-//          keys a step, QREG.
+//          CAUSAL, MASK, BIAS, DROP, MINB, RT as in attention_fwd_mma.cu. dkdv: MI, NW (BK = 16*MI*NW keys a block), BQ
+//          queries a loaded tile, SQ queries a register step (divides BQ), KREG K's and V's fragments stay in registers.
+//          dq: MI, NW (BM rows a block), BN keys a step, QREG. dbias: MI, NW, BN keys a block.
 // W        work array made by prep, f32 [B*H][2][TP], TP = TQ rounded up to 128, plus 128, so that any query tile lies
 //          inside: [0] log-sum-exp in base 2 (1e30 past TQ, where P is then exactly 0), [1] delta = rowsum(dO * O).
 #define NT (32 * NW)
@@ -54,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_bwd_dkdv(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
              const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dK,
-             u16 *__restrict__ dV, const unsigned char *__restrict__ M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv,
-             int lddo, int lddk, int lddv, float scale, float sl2 BIAS_ARGS DROP_ARGS) {
+             u16 *__restrict__ dV, const unsigned char *__restrict__ M, int TQ, int TK, int TP, int H, int HK, int ldq,
+             int ldk, int ldv, int lddo, int lddk, int lddv, float scale, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sk = smp(sm), sv = sk + BK * PITCH * 2, sq = sv + BK * PITCH * 2, sg = sq + 2 * TB,
             sw = sg + 2 * TB;  // sw: 2 stages x {lse[BQ], delta[BQ]}
@@ -337,7 +337,8 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
 #define TB (BN * PITCH * 2)
 extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_bwd_dq(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
-           const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dQ, const unsigned char *__restrict__ M, int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo, int lddq, float scale,
+           const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dQ, const unsigned char *__restrict__ M,
+           int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo, int lddq, float scale,
            float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sq = smp(sm), sg = sq + BM * PITCH * 2, sk = sg + BM * PITCH * 2, sv = sk + 2 * TB;

@@ -17,8 +17,8 @@
 #define TB (BN * PITCH * 2)
 extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_fwd(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
-            u16 *__restrict__ O, float *__restrict__ L, const unsigned char *__restrict__ M, int TQ, int TK, int H, int HK, int ldq, int ldk,
-            int ldv, int ldo, float sl2 BIAS_ARGS DROP_ARGS) {
+            u16 *__restrict__ O, float *__restrict__ L, const unsigned char *__restrict__ M, int TQ, int TK, int H, int HK,
+            int ldq, int ldk, int ldv, int ldo, float sl2 BIAS_ARGS DROP_ARGS) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sq = smp(sm), sk = sq + BM * PITCH * 2, sv = sk + 2 * TB;
   const int t = threadIdx.x, w = t >> 5, l = t & 31;

@@ -13,7 +13,8 @@ enum { TILE = 32, PITCH = DH + 4, COLS = (DH + 15) / 16 };
 #define BIASED(s, h, q, k) (s)
 #endif
 #if DROP
-#define DRAW(h, q0, k0, b) draw_tile(sd, ((unsigned long long)(h)*TQ + (q0)) * TK + (k0), TK, seed, *step, *sample0 + (b), key, keep)
+#define DRAW(h, q0, k0, b) \
+  draw_tile(sd, ((unsigned long long)(h)*TQ + (q0)) * TK + (k0), TK, seed, *step, *sample0 + (b), key, keep)
 #define DROPPED(x, q, k) ((x) * sd[(q) * (TILE + 1) + (k)])
 
 // What dropout multiplies 32 x 32 probabilities with, into d[query][key]; element: number of the first, rows TK apart.
