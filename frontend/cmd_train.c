@@ -48,6 +48,12 @@ static int load_program(Cli *c, Program **p) {
     return cli_fail(c, EXIT_INFEASIBLE, "%s needs %lld bytes (%s), more than --vram %s",
                     c->job.path, (long long)(*p)->peak_bytes,
                     format_bytes(c->arena, (*p)->peak_bytes), c->flag.vram.text);
+  int64_t host = cli_bytes(&c->flag.host_ram, 0);
+  if (c->flag.host_ram.text && host < 0)
+    return cli_usage(c, "--host-ram takes bytes here, not `%s`", c->flag.host_ram.text);
+  if (host >= 0 && (*p)->host_bytes > host)
+    return cli_fail(c, EXIT_INFEASIBLE, "%s keeps %lld bytes (%s) on the host, more than --host-ram %s", c->job.path,
+                    (long long)(*p)->host_bytes, format_bytes(c->arena, (*p)->host_bytes), c->flag.host_ram.text);
   return EXIT_OK;
 }
 
