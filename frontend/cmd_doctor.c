@@ -101,7 +101,8 @@ static void look(Cli *c, Checkup *k) {
 
 /* ---- lines ---- */
 
-/* The row of the target table that a GPU's name has in it: "NVIDIA H200" is h200. NULL when none is. */
+/* The row of the target table that a GPU's name has in it: "NVIDIA H200" is h200. NULL when none
+ * is. */
 static const Target *row_of(const DoctorGpu *g) {
   const Target *best = NULL;
   for (int i = 0; i < target_count(); i++) {
@@ -115,12 +116,12 @@ static const Target *row_of(const DoctorGpu *g) {
 static void copy_lines(const DoctorGpu *g) {
   printf("pcie     ");
   if (g->before.pcie_gen) printf("%d.0 x%d   ", g->before.pcie_gen, g->before.pcie_lanes);
-  printf("%.1f GB/s to the GPU, %.1f from it, %.1f and %.1f at once (pinned)\n", 1e-9 * g->h2d, 1e-9 * g->d2h,
-         1e-9 * g->both[0], 1e-9 * g->both[1]);
+  printf("%.1f GB/s to the GPU, %.1f from it, %.1f and %.1f at once (pinned)\n", 1e-9 * g->h2d,
+         1e-9 * g->d2h, 1e-9 * g->both[0], 1e-9 * g->both[1]);
   const Target *t = row_of(g);
   if (!t) return;
-  printf("         plans for %s take %.1f, %.1f, and %.1f and %.1f at once", t->name, t->h2d_gbs, t->d2h_gbs,
-         t->h2d_gbs * t->both_ways, t->d2h_gbs * t->both_ways);
+  printf("         plans for %s take %.1f, %.1f, and %.1f and %.1f at once", t->name, t->h2d_gbs,
+         t->d2h_gbs, t->h2d_gbs * t->both_ways, t->d2h_gbs * t->both_ways);
   bool slow = 1e-9 * g->h2d < 0.9 * t->h2d_gbs || 1e-9 * g->d2h < 0.9 * t->d2h_gbs;
   puts(slow ? ": this machine is slower; `mtc bench -o` measures a target for it" : "");
 }
@@ -169,9 +170,9 @@ static void gpu_lines(const Checkup *k) {
 
 static void host_lines(const Checkup *k, Arena *a) {
   const DoctorHost *h = &k->host;
-  printf("host     %.1f GiB RAM, %.1f free, ulimit -l: %s   %d cores%s%s\n",
-         gib(h->ram), gib(h->free_ram), h->locked < 0 ? "all" : format_bytes(a, h->locked),
-         h->cores, h->in_container ? "   container" : "", h->wsl ? "   WSL" : "");
+  printf("host     %.1f GiB RAM, %.1f free, ulimit -l: %s   %d cores%s%s\n", gib(h->ram),
+         gib(h->free_ram), h->locked < 0 ? "all" : format_bytes(a, h->locked), h->cores,
+         h->in_container ? "   container" : "", h->wsl ? "   WSL" : "");
   if (h->disk_read > 0)
     printf("disk     reads %.2f GB/s%s (128 MiB in %s)\n", 1e-9 * h->disk_read,
            h->disk_in_memory ? " from memory: the file never left it" : "", h->disk_folder);

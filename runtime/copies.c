@@ -5,7 +5,8 @@
 static bool perform_until(CopyRun *c, bool to_host, int end, Fail *f) {
   for (; c->done[to_host] < end; c->done[to_host]++) {
     const Cmd *k = &c->code->cmds[c->done[to_host]];
-    if (k->kind == CMD_COPY && k->copy.to_host == to_host && !c->perform(c->context, c->done[to_host], f))
+    if (k->kind == CMD_COPY && k->copy.to_host == to_host &&
+        !c->perform(c->context, c->done[to_host], f))
       return false;
   }
   return true;
@@ -14,7 +15,8 @@ static bool perform_until(CopyRun *c, bool to_host, int end, Fail *f) {
 bool copies_at(CopyRun *c, int i, Fail *f) {
   const Cmd *k = &c->code->cmds[i];
   c->begun = i + 1;
-  if (c->times == COPIES_SOON && k->kind == CMD_COPY) return perform_until(c, k->copy.to_host, i + 1, f);
+  if (c->times == COPIES_SOON && k->kind == CMD_COPY)
+    return perform_until(c, k->copy.to_host, i + 1, f);
   if (c->times != COPIES_LATE || k->kind != CMD_WAIT) return true;
   const Cmd *awaited = &c->code->cmds[k->copy.awaited];
   return perform_until(c, awaited->copy.to_host, k->copy.awaited + 1, f);

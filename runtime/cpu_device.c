@@ -1,5 +1,6 @@
 /* cpu_device.c - the CPU as a device: executes a program's commands in order, at the plan's
- * offsets, and the copies between its two spaces at either end of the time that the plan gives them.
+ * offsets, and the copies between its two spaces at either end of the time that the plan gives
+ * them.
  *
  * Each arena is one mapping of whole pages. Emitted kernels are a shared object: an image of the
  * program that was compiled for this CPU, or the source compiled here. f32 scratch of emulated
@@ -301,7 +302,8 @@ static CopyRun copy_run(const Device *d, CpuCopies *x) {
 /* Nobody may read what a copy writes before it is awaited. */
 static void poison_target(const Device *d, const Cmd *c) {
   if (d->copies == COPIES_LATE && c->kind == CMD_COPY)
-    host_fill(c->copy.to_host ? d->host + c->copy.host_offset : d->arena + c->copy.device_offset, 0xff, c->copy.bytes);
+    host_fill(c->copy.to_host ? d->host + c->copy.host_offset : d->arena + c->copy.device_offset,
+              0xff, c->copy.bytes);
 }
 
 static bool cpu_run(Device *d, int program, Fail *f) {
@@ -389,7 +391,8 @@ static bool cpu_read(Device *d, bool host, int64_t offset, void *to, int64_t byt
   return true;
 }
 
-static bool cpu_write(Device *d, bool host, int64_t offset, const void *from, int64_t bytes, Fail *f) {
+static bool cpu_write(Device *d, bool host, int64_t offset, const void *from, int64_t bytes,
+                      Fail *f) {
   (void)f;
   memcpy((host ? d->host : d->arena) + offset, from, (size_t)bytes);
   return true;

@@ -62,8 +62,8 @@ static bool copy_chunk(const Copies *c, int way, Fail *f) {
   return cuda_ok(r, f, "copying %s", way == 0 ? "to the GPU" : "from the GPU");
 }
 
-/* Bytes a second of one way (bit 0: to the device, bit 1: from it), or of each when both run: until the first of them
- * is done, and then some, which weighs little. */
+/* Bytes a second of one way (bit 0: to the device, bit 1: from it), or of each when both run: until
+ * the first of them is done, and then some, which weighs little. */
 static bool copy_rate(const Copies *c, int ways, double rate[2], Fail *f) {
   double begin = 0;
   for (int i = -1; i < CHUNKS; i++) { /* the first is not counted */

@@ -18,7 +18,8 @@ enum {
 
 /* ---- limits ---- */
 
-/* The number after `key` in a file of lines "key 123"; with key NULL the file's only number. -1 when there is none. */
+/* The number after `key` in a file of lines "key 123"; with key NULL the file's only number. -1
+ * when there is none. */
 static int64_t number_of(const char *path, const char *key) {
   FILE *f = fopen(path, "r");
   char line[256];
@@ -59,7 +60,8 @@ static void look_at_group(HostLimits *l, const char *root, const GroupFiles *g, 
   if (left < l->container) l->container = left, l->bound = bound;
 }
 
-/* The group of /proc/self/cgroup and all above it; in a container of its own name space that is the root alone. */
+/* The group of /proc/self/cgroup and all above it; in a container of its own name space that is the
+ * root alone. */
 static void look_at_groups(HostLimits *l, const char *root) {
   char path[600], line[1024];
   snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
@@ -89,7 +91,8 @@ HostLimits host_limits(const char *root) {
   if (kib >= 0) l.available = kib * 1024;
   look_at_groups(&l, root);
   struct rlimit lock;
-  if (!getrlimit(RLIMIT_MEMLOCK, &lock) && lock.rlim_cur != RLIM_INFINITY) l.locked = (int64_t)lock.rlim_cur;
+  if (!getrlimit(RLIMIT_MEMLOCK, &lock) && lock.rlim_cur != RLIM_INFINITY)
+    l.locked = (int64_t)lock.rlim_cur;
   return l;
 }
 
@@ -100,9 +103,12 @@ bool host_room(const HostLimits *l, int64_t bytes, const char *what, const char 
   Arena *a = arena_new();
   const char *limit = "MemAvailable of /proc/meminfo";
   if (group)
-    limit = arena_printf(a, "the memory limit of this container or control group, %s", format_bytes(a, l->bound));
-  fail_set(f, EXIT_DEVICE, "%s %s, and only %s of this machine's memory are free (%s): %s bytes are missing; %s", what,
-           format_bytes(a, bytes), format_bytes(a, have), limit, format_count(a, bytes - have), remedy);
+    limit = arena_printf(a, "the memory limit of this container or control group, %s",
+                         format_bytes(a, l->bound));
+  fail_set(f, EXIT_DEVICE,
+           "%s %s, and only %s of this machine's memory are free (%s): %s bytes are missing; %s",
+           what, format_bytes(a, bytes), format_bytes(a, have), limit,
+           format_count(a, bytes - have), remedy);
   arena_free(a);
   return false;
 }
@@ -117,9 +123,11 @@ static int threads_for(int64_t pieces) {
 
 void *host_map(int64_t bytes, bool huge, Fail *f) {
   int64_t size = round_up(bytes > 0 ? bytes : 1, PAGE), lead = huge ? HUGE_PAGE : 0;
-  char *at = mmap(NULL, (size_t)(size + lead), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char *at = mmap(NULL, (size_t)(size + lead), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    fail_set(f, EXIT_DEVICE, "cannot get %lld bytes of memory: %s", (long long)size, strerror(errno));
+    fail_set(f, EXIT_DEVICE, "cannot get %lld bytes of memory: %s", (long long)size,
+             strerror(errno));
     return NULL;
   }
   if (huge) { /* begins at a huge page; what is before and behind goes back */

@@ -9,8 +9,8 @@
 /* Bytes; INT64_MAX = no limit, or none that this system tells. */
 typedef struct {
   int64_t available; /* that the machine could hand out now */
-  int64_t container; /* that the tightest memory control group of this process has left; caches that can be dropped
-                        count as left */
+  int64_t container; /* that the tightest memory control group of this process has left; caches
+                        that can be dropped count as left */
   int64_t bound;     /* limit of that group */
   int64_t locked;    /* ulimit -l */
 } HostLimits;
@@ -18,12 +18,13 @@ typedef struct {
 /* `root` comes before /proc and /sys; "" but in tests. */
 HostLimits host_limits(const char *root);
 
-/* Refuses with EXIT_DEVICE what is not to be had now: the limit in force, the missing bytes, and `remedy`. `what` is
- * the subject: "the arena takes". Linux would promise the memory, and end the process when it is used. */
+/* Refuses with EXIT_DEVICE what is not to be had now: the limit in force, the missing bytes, and
+ * `remedy`. `what` is the subject: "the arena takes". Linux would promise the memory, and end the
+ * process when it is used. */
 bool host_room(const HostLimits *l, int64_t bytes, const char *what, const char *remedy, Fail *f);
 
-/* Zeroed pages, all in memory, made by several threads; huge pages where the system has them and `huge` asks for them.
- * Whole pages are mapped. NULL with the failure set. */
+/* Zeroed pages, all in memory, made by several threads; huge pages where the system has them and
+ * `huge` asks for them. Whole pages are mapped. NULL with the failure set. */
 void *host_map(int64_t bytes, bool huge, Fail *f);
 void host_unmap(void *at, int64_t bytes); /* NULL is fine */
 

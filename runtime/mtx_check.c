@@ -151,7 +151,8 @@ static void check_transfer(Check *c, const char *what, const Copy *y) {
 }
 
 /* `awaited`: per command, whether a wait for it was met. */
-static void check_wait(Check *c, const ProgramCode *code, const char *what, int index, bool *awaited) {
+static void check_wait(Check *c, const ProgramCode *code, const char *what, int index,
+                       bool *awaited) {
   int of = code->cmds[index].copy.awaited;
   if (of < 0 || of >= index || code->cmds[of].kind != CMD_COPY)
     wrong(c, "%s: it waits for no copy before it", what);
@@ -178,9 +179,9 @@ static void check_cmd(Check *c, const ProgramCode *code, int index, bool *awaite
   for (int i = 0; i < k->ntensors; i++) check_tensor(c, what, &k->tensors[i], false);
   if (k->workspace_bytes && !inside(c, k->workspace_offset, k->workspace_bytes))
     wrong(c, "%s: its workspace lies outside the arena", what);
-  static const int at_least[] = {[CMD_KERNEL] = 0,        [CMD_GEMM] = 3,    [CMD_ATTENTION] = 5,
-                                 [CMD_ATTENTION_BWD] = 9, [CMD_SCATTER] = 3, [CMD_FILL] = 1,
-                                 [CMD_COPY] = 0,          [CMD_WAIT] = 0};
+  static const int at_least[] = {
+      [CMD_KERNEL] = 0,  [CMD_GEMM] = 3, [CMD_ATTENTION] = 5, [CMD_ATTENTION_BWD] = 9,
+      [CMD_SCATTER] = 3, [CMD_FILL] = 1, [CMD_COPY] = 0,      [CMD_WAIT] = 0};
   if (k->ntensors < at_least[k->kind]) wrong(c, "%s: too few tensors", what);
   if (c->why) return;
   if (k->kind == CMD_KERNEL && !k->nlaunches && (k->kernel < 0 || k->kernel >= c->p->nkernels))

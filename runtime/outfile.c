@@ -47,14 +47,15 @@ bool out_open(OutFile *o, const char *path, const char *crash, Fail *f) {
   return o->fd >= 0 || failed(o, "write", f);
 }
 
-/* Keeps at most two windows in the cache: the one before is waited for while the last is written. Only advice: what it
- * cannot do, the sync at the end does. */
+/* Keeps at most two windows in the cache: the one before is waited for while the last is written.
+ * Only advice: what it cannot do, the sync at the end does. */
 static void write_behind(OutFile *o) {
   enum { WINDOW = 64 << 20 };
   while (o->bytes - o->behind >= 2 * WINDOW) {
     sync_file_range(o->fd, o->behind + WINDOW, WINDOW, SYNC_FILE_RANGE_WRITE);
-    sync_file_range(o->fd, o->behind, WINDOW,
-                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    sync_file_range(
+        o->fd, o->behind, WINDOW,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     posix_fadvise(o->fd, o->behind, WINDOW, POSIX_FADV_DONTNEED);
     o->behind += WINDOW;
   }

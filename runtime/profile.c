@@ -51,7 +51,9 @@ static int64_t extent(const Tensor *t) {
 }
 
 static bool touches(const Cmd *c, int64_t offset, int64_t bytes) {
-  if (c->kind == CMD_COPY && c->copy.device_offset >= offset && c->copy.device_offset < offset + bytes) return true;
+  if (c->kind == CMD_COPY && c->copy.device_offset >= offset &&
+      c->copy.device_offset < offset + bytes)
+    return true;
   for (int i = 0; i < c->ntensors; i++)
     if (c->tensors[i].offset >= offset && c->tensors[i].offset < offset + bytes) return true;
   return c->workspace_bytes > 0 && c->workspace_offset >= offset &&
@@ -122,20 +124,23 @@ static void command_event(Profile *x, int program, int i, double ts, double dura
   json_t *args =
       json_pack("{s:s,s:i,s:s,s:s,s:s}", "program", code->name, "command", i, "layer",
                 layer_of(x->arena, c->name), "kernel", kernel_of(x->program, c), "line", c->where);
-  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name",
-                   title_of(x->arena, c), "cat", kind_text(c->kind), "ph", "X",
-                   "ts", ts, "dur", duration, "pid", 1, "tid", COMPUTE, "args", args));
+  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", title_of(x->arena, c), "cat",
+                   kind_text(c->kind), "ph", "X", "ts", ts, "dur", duration, "pid", 1, "tid",
+                   COMPUTE, "args", args));
 }
 
-/* On the row of its direction: when it ran, and how fast. The command that begins it takes no time. */
+/* On the row of its direction: when it ran, and how fast. The command that begins it takes no time.
+ */
 static void copy_event(Profile *x, int program, int i, double ts, double duration) {
   const ProgramCode *code = &x->program->programs[program];
   const Cmd *c = &code->cmds[i];
   double gbs = duration > 0 ? 1e-3 * (double)c->copy.bytes / duration : 0;
-  json_t *args = json_pack("{s:s,s:i,s:s,s:I,s:f,s:s}", "program", code->name, "command", i, "layer",
-                           layer_of(x->arena, c->name), "bytes", (json_int_t)c->copy.bytes, "GB/s", gbs, "line", c->where);
-  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", c->name, "cat", "copy", "ph", "X", "ts", ts, "dur",
-                   duration, "pid", 1, "tid", c->copy.to_host ? TO_HOST : TO_DEVICE, "args", args));
+  json_t *args = json_pack("{s:s,s:i,s:s,s:I,s:f,s:s}", "program", code->name, "command", i,
+                           "layer", layer_of(x->arena, c->name), "bytes", (json_int_t)c->copy.bytes,
+                           "GB/s", gbs, "line", c->where);
+  add(x, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", c->name, "cat", "copy", "ph", "X",
+                   "ts", ts, "dur", duration, "pid", 1, "tid",
+                   c->copy.to_host ? TO_HOST : TO_DEVICE, "args", args));
 }
 
 static void alive_event(Profile *x, int64_t bytes, double ts) {
@@ -145,7 +150,8 @@ static void alive_event(Profile *x, int64_t bytes, double ts) {
 
 bool profile_run(Profile *x, Replay *r, int program, Fail *f) {
   const ProgramCode *code = &x->program->programs[program];
-  double *start = arena_array(x->arena, double, code->ncmds + 1), *copy = arena_array(x->arena, double, 2 * code->ncmds + 1);
+  double *start = arena_array(x->arena, double, code->ncmds + 1),
+         *copy = arena_array(x->arena, double, 2 * code->ncmds + 1);
   if (!r->api->wait(r->device, f)) return false;
   double begun = since_zero(x, clock_seconds());
   if (!r->api->time(r->device, program, start, copy, f)) return false;
@@ -194,9 +200,12 @@ bool profile_close(Profile *x, Fail *f) {
              json_sprintf("%s on %s", p->model ? p->model : "model", p->cuda ? "cuda" : "cpu")));
   name_thread(x, COMPUTE, "compute");
   name_thread(x, BATCHES, "batches and metrics");
-  if (p->host_bytes) name_thread(x, TO_DEVICE, "copies to the device"), name_thread(x, TO_HOST, "copies to the host");
-  json_t *o = json_pack("{s:s,s:{s:s,s:I,s:I},s:O}", "displayTimeUnit", "ms", "otherData", "plan", id, "peak_bytes",
-                        (json_int_t)p->peak_bytes, "host_bytes", (json_int_t)p->host_bytes, "traceEvents", x->events);
+  if (p->host_bytes)
+    name_thread(x, TO_DEVICE, "copies to the device"),
+        name_thread(x, TO_HOST, "copies to the host");
+  json_t *o = json_pack("{s:s,s:{s:s,s:I,s:I},s:O}", "displayTimeUnit", "ms", "otherData", "plan",
+                        id, "peak_bytes", (json_int_t)p->peak_bytes, "host_bytes",
+                        (json_int_t)p->host_bytes, "traceEvents", x->events);
   char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12));
   bool ok = text && write_file_atomic(x->path, text, strlen(text));
   if (!ok) fail_set(f, EXIT_IO, "cannot write the profile %s", x->path);

@@ -46,7 +46,8 @@ static bool spread(Replay *r, const Tensor *t, const void *from, void *to, Fail 
 bool replay_read(Replay *r, const Tensor *t, void *packed, Fail *f) {
   if (!r->api->wait(r->device, f)) return false;
   if (!tensor_contiguous(t)) return spread(r, t, NULL, packed, f);
-  return r->api->read(r->device, t->host, t->offset, packed, tensor_count(t) * dtype_bytes(t->dtype), f);
+  return r->api->read(r->device, t->host, t->offset, packed,
+                      tensor_count(t) * dtype_bytes(t->dtype), f);
 }
 
 bool replay_write(Replay *r, const Tensor *t, const void *packed, Fail *f) {
@@ -54,7 +55,8 @@ bool replay_write(Replay *r, const Tensor *t, const void *packed, Fail *f) {
   return replay_write_part(r, t, 0, packed, tensor_count(t), f);
 }
 
-bool replay_write_part(Replay *r, const Tensor *t, int64_t first, const void *packed, int64_t n, Fail *f) {
+bool replay_write_part(Replay *r, const Tensor *t, int64_t first, const void *packed, int64_t n,
+                       Fail *f) {
   int64_t size = dtype_bytes(t->dtype);
   return r->api->write(r->device, t->host, t->offset + first * size, packed, n * size, f);
 }

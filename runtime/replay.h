@@ -16,10 +16,11 @@ typedef struct Device Device;
 /* When the copies of a program happen. It allows any time between CMD_COPY and the CMD_WAIT for it
  * or its end; a program whose results differ between the first two is wrong. */
 typedef enum {
-  COPIES_SOON,  /* CPU: at their CMD_COPY. CUDA: on streams of their own, beside what follows */
-  COPIES_LATE,  /* at their CMD_WAIT, or when the program ends; CUDA: command by command, as with poison */
-  COPIES_NEVER  /* left out, to measure what they cost; on CUDA numbers from the GPU's own memory come instead: results
-                   mean nothing */
+  COPIES_SOON, /* CPU: at their CMD_COPY. CUDA: on streams of their own, beside what follows */
+  COPIES_LATE, /* at their CMD_WAIT, or when the program ends; CUDA: command by command, as with
+                  poison */
+  COPIES_NEVER /* left out, to measure what they cost; on CUDA numbers from the GPU's own memory
+                  come instead: results mean nothing */
 } CopyTimes;
 
 typedef struct {
@@ -31,16 +32,16 @@ typedef struct {
                              recorded; NULL = those that `mtc bench` found on this machine */
 } DeviceOptions;
 
-/* Called after a command, when it and all before it have finished. *enough ends the run there; false with the failure
- * set ends it as well. */
+/* Called after a command, when it and all before it have finished. *enough ends the run there;
+ * false with the failure set ends it as well. */
 typedef bool CommandSeen(void *context, int cmd, bool *enough, Fail *f);
 
 /* What timing the products of a program found. */
 typedef struct {
-  int products, faster;  /* distinct ones; where another algorithm than the rule's was faster */
-  double rule, best;     /* seconds of one run of each: with the rule's algorithms, with the best */
-  const char *machine;   /* of the arena that was given */
-  const char *path;      /* the table that was written */
+  int products, faster; /* distinct ones; where another algorithm than the rule's was faster */
+  double rule, best;    /* seconds of one run of each: with the rule's algorithms, with the best */
+  const char *machine;  /* of the arena that was given */
+  const char *path;     /* the table that was written */
 } DeviceTune;
 
 typedef struct {
@@ -62,13 +63,13 @@ typedef struct {
   int64_t (*measured_host)(Device *d);
   /* Runs a program as `run` does, waits for it, and says when each command began: start[i] in
    * seconds from the first, start[ncmds] the end of commands and copies. Fills no poison. Commands
-   * take a little longer than in `run`. Of command i that is a copy, copy[2 * i] and copy[2 * i + 1]
-   * are its own begin and end (start[i] is when it might have begun); copy NULL: not asked. With
-   * start NULL it runs nothing and only makes ready what a first call makes, which takes memory
-   * beyond the plan. */
+   * take a little longer than in `run`. Of command i that is a copy, copy[2 * i] and the
+   * next are its own begin and end (start[i] is when it might have begun); copy NULL: not asked.
+   * With start NULL it runs nothing and only makes ready what a first call makes, which takes
+   * memory beyond the plan. */
   bool (*time)(Device *d, int program, double *start, double *copy, Fail *f);
-  /* Runs a program one command after another, and calls `seen` between them. What is left of a program that was ended
-   * early is not run: its variables are not what a whole run leaves. */
+  /* Runs a program one command after another, and calls `seen` between them. What is left of a
+   * program that was ended early is not run: its variables are not what a whole run leaves. */
   bool (*watch)(Device *d, int program, CommandSeen *seen, void *context, Fail *f);
   /* Bytes a second, read + written, of large copies within the device; 0 when there is no room to
    * tell. */
@@ -101,7 +102,8 @@ bool replay_run(Replay *r, int program, Fail *f);
 bool replay_read(Replay *r, const Tensor *t, void *packed, Fail *f);
 bool replay_write(Replay *r, const Tensor *t, const void *packed, Fail *f);
 /* Elements `first` .. of a tensor without gaps (tensor_contiguous). */
-bool replay_write_part(Replay *r, const Tensor *t, int64_t first, const void *packed, int64_t n, Fail *f);
+bool replay_write_part(Replay *r, const Tensor *t, int64_t first, const void *packed, int64_t n,
+                       Fail *f);
 /* Where a tensor without gaps lies when the processor can reach it, after all runs are done: it may
  * be read and written there. *at is NULL for others. False on failure. */
 bool replay_reach(Replay *r, const Tensor *t, void **at, Fail *f);

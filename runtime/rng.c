@@ -40,10 +40,12 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
   return u[index % 2];
 }
 
-/* ---- normals: the functions of Box-Muller without branches, so that compilers make vector code of them. Errors are below
- * 1e-15, and the same operations in the same order everywhere make the same bits. ---- */
+/* ---- normals: the functions of Box-Muller without branches, so that compilers make vector code of
+ * them. Errors are below 1e-15, and the same operations in the same order everywhere make the same
+ * bits. ---- */
 
-#define WIDE __attribute__((target_clones("default", "avx2"))) /* no fused multiply-add: it would round differently */
+/* No fused multiply-add, which would round differently. */
+#define WIDE __attribute__((target_clones("default", "avx2")))
 enum { PAIRS = 64 };
 
 static inline uint64_t bits_of(double x) {
@@ -57,17 +59,22 @@ static inline double double_of(uint64_t b) {
   return x;
 }
 
-/* Natural logarithm of a normal number, after fdlibm: 2^k m with m around 1, and a polynomial of (m-1)/(m+1). */
+/* Natural logarithm of a normal number, after fdlibm: 2^k m with m around 1, and a polynomial of
+ * (m-1)/(m+1). */
 static inline double log_of(double x) {
   const uint64_t root_half = 0x3fe6a09e667f3bcdu;
   uint64_t b = bits_of(x) + (0x3ff0000000000000u - root_half);
   double k = double_of(b >> 52 | 0x4330000000000000u) - (0x1p52 + 1023); /* exact */
-  double f = double_of((b & 0x000fffffffffffffu) + root_half) - 1, s = f / (2 + f), z = s * s, w = z * z;
-  double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+  double f = double_of((b & 0x000fffffffffffffu) + root_half) - 1, s = f / (2 + f), z = s * s,
+         w = z * z;
+  double even = w * (3.999999999940941908e-01 +
+                     w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
   double odd = z * (6.666666666666735130e-01 +
-                    w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+                    w * (2.857142874366239149e-01 +
+                         w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
   double half = 0.5 * f * f;
-  return k * 6.93147180369123816490e-01 - ((half - (s * (half + even + odd) + k * 1.90821492927058770002e-10)) - f);
+  return k * 6.93147180369123816490e-01 -
+         ((half - (s * (half + even + odd) + k * 1.90821492927058770002e-10)) - f);
 }
 
 /* cos and sin of 2 pi u, u in [0, 1), after fdlibm: an eighth of the circle around each quarter. */
@@ -75,25 +82,30 @@ static inline void circle(double u, double *c, double *s) {
   double shifted = 4 * u + 0x1.8p52; /* its low bits are the nearest quarter */
   uint64_t quarter = bits_of(shifted), odd = -(quarter & 1), sign = (uint64_t)1 << 63;
   double x = (u - 0.25 * (shifted - 0x1.8p52)) * 6.28318530717958647693, z = x * x;
-  double sx = x + x * z *
-                      (-1.66666666666666324348e-01 +
-                       z * (8.33333333332248946124e-03 +
-                            z * (-1.98412698298579493134e-04 +
-                                 z * (2.75573137070700676789e-06 +
-                                      z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
-  double cx = 1 - (0.5 * z - z * z *
-                                 (4.16666666666666019037e-02 +
-                                  z * (-1.38888888888741095749e-03 +
-                                       z * (2.48015872894767294178e-05 +
-                                            z * (-2.75573143513906633035e-07 +
-                                                 z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11))))));
+  double sx =
+      x + x * z *
+              (-1.66666666666666324348e-01 +
+               z * (8.33333333332248946124e-03 +
+                    z * (-1.98412698298579493134e-04 +
+                         z * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 +
+                                                                z * 1.58969099521155010221e-10)))));
+  double cx =
+      1 -
+      (0.5 * z -
+       z * z *
+           (4.16666666666666019037e-02 +
+            z * (-1.38888888888741095749e-03 +
+                 z * (2.48015872894767294178e-05 +
+                      z * (-2.75573143513906633035e-07 +
+                           z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11))))));
   uint64_t bs = bits_of(sx), bc = bits_of(cx), both = (bs ^ bc) & odd;
   *c = double_of(bc ^ both ^ ((quarter + 1) << 62 & sign));
   *s = double_of(bs ^ both ^ (quarter << 62 & sign));
 }
 
 /* u in [0,1) becomes 1-u in (0,1], whose logarithm is finite. */
-WIDE static void normal_pairs(const double *u, const double *v, double mean, double dev, float *first, float *second) {
+WIDE static void normal_pairs(const double *u, const double *v, double mean, double dev,
+                              float *first, float *second) {
 #pragma omp simd
   for (int i = 0; i < PAIRS; i++) {
     double r = sqrt(-2 * log_of(1 - u[i])), c, s;
@@ -107,7 +119,8 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, doub
                  float *out) {
   double u[PAIRS], v[PAIRS], pair[2];
   float even[PAIRS], odd[PAIRS];
-  for (int64_t at = -(int64_t)(first % 2); at < n; at += 2 * PAIRS) { /* out[at] is the first of a pair */
+  /* out[at] is the first of a pair */
+  for (int64_t at = -(int64_t)(first % 2); at < n; at += 2 * PAIRS) {
     uint64_t block = (first + (uint64_t)at) / 2;
     for (int i = 0; i < PAIRS; i++) {
       uniform_pair(seed, stream, block + (uint64_t)i, pair);

@@ -11,8 +11,7 @@
 
 static bool is_ours(const char *name) {
   return !strcmp(name, "metrics.jsonl") || !strcmp(name, "model.mtx") ||
-         !strcmp(name, "products.txt") ||
-         (str_starts(name, "step-") && strstr(name, ".mtck"));
+         !strcmp(name, "products.txt") || (str_starts(name, "step-") && strstr(name, ".mtck"));
 }
 
 /* Counts files of a run in dir; removes them when asked to. */
@@ -52,7 +51,8 @@ static int64_t held_bytes(Arena *a, const char *dir) {
   struct stat s;
   DIR *d = opendir(dir);
   for (struct dirent *e; d && (e = readdir(d));)
-    if (is_ours(e->d_name) && !stat(arena_printf(a, "%s/%s", dir, e->d_name), &s)) bytes += (int64_t)s.st_blocks * 512;
+    if (is_ours(e->d_name) && !stat(arena_printf(a, "%s/%s", dir, e->d_name), &s))
+      bytes += (int64_t)s.st_blocks * 512;
   if (d) closedir(d);
   return bytes;
 }
@@ -66,7 +66,8 @@ bool run_dir_room(const TrainOptions *o, const Program *p, Fail *f) {
   bool ok = need <= have;
   if (!ok)
     fail_page(f, EXIT_IO, "E0601",
-              "a checkpoint of this model takes %s, and the disk of %s has %s left\n  = -o names another folder, "
+              "a checkpoint of this model takes %s, and the disk of %s has %s left\n  = -o names "
+              "another folder, "
               "--no-checkpoint writes none",
               format_bytes(a, need), o->dir, format_bytes(a, have));
   arena_free(a);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-  CHUNK = 1 << 14, /* elements that a thread makes at a time; even, so that pairs of normals are not split */
+  CHUNK = 1 << 14, /* elements that a thread makes at a time; even: pairs of normals stay whole */
   PIECE = 1 << 24  /* elements between two writes; a multiple of CHUNK */
 };
 
@@ -70,9 +70,9 @@ typedef struct {
   const ProgramVar *v;
   char *at;     /* of element `base` */
   int64_t base;
-  char *own;    /* a buffer: of one piece, or of the whole variable when that has gaps; NULL when written in place */
-  bool whole;
-  bool half;    /* a bf16 weight that has a master, or the bits that complete it: see convert_halves */
+  char *own;    /* a buffer: of a piece, or of a variable that has gaps; NULL: written in place */
+  bool whole;   /* it is of the whole variable */
+  bool half;    /* a bf16 weight that has a master, or the bits that complete it: convert_halves */
 } Sink;
 
 static bool is_half(const Program *p, const ProgramVar *v) {
@@ -80,7 +80,6 @@ static bool is_half(const Program *p, const ProgramVar *v) {
   int var = (int)(v - p->vars);
   return v->role == PV_PARAM && v->at.dtype == DT_BF16 && variable_master(p, var) != var;
 }
-
 
 static bool sink_open(Replay *r, const ProgramVar *v, Sink *s, Fail *f) {
   int64_t count = tensor_count(&v->at), size = dtype_bytes(v->at.dtype);
@@ -123,7 +122,8 @@ static void store_values(const Sink *s, int64_t first, const float *values, int6
     store_integers(t, sink_at(s, first), values, n);
 }
 
-static void fill_piece(const ProgramVar *from, uint64_t seed, const Sink *s, int n, int64_t begin, int64_t end) {
+static void fill_piece(const ProgramVar *from, uint64_t seed, const Sink *s, int n, int64_t begin,
+                       int64_t end) {
 #pragma omp parallel for schedule(static) if (end - begin > CHUNK)
   for (int64_t first = begin; first < end; first += CHUNK) {
     float values[CHUNK];
@@ -215,5 +215,6 @@ bool variable_store(Replay *r, int var, DType dtype, const void *data, Fail *f) 
 
 bool variable_load(Replay *r, int var, DType dtype, const void *data, Fail *f) {
   int master = variable_master(r->program, var);
-  return variable_store(r, var, dtype, data, f) && (master == var || variable_store(r, master, dtype, data, f));
+  return variable_store(r, var, dtype, data, f) &&
+         (master == var || variable_store(r, master, dtype, data, f));
 }

@@ -1,13 +1,15 @@
-/* copies.c - device_copies [GIB]: copies between host and GPU inside graphs, on a hand-made program over an arena of GIB on
- * the host (default 2): what each way of running gives, exactly; how much of the copies hides behind products; how long
- * pinning takes and what it takes of the GPU. Exit code 1 when a result is wrong. */
+/* copies.c - device_copies [GIB]: copies between host and GPU inside graphs, on a hand-made program
+ * over an arena of GIB on the host (default 2): what each way of running gives, exactly; how much
+ * of the copies hides behind products; how long pinning takes and what it takes of the GPU. Exit
+ * code 1 when a result is wrong. */
 #include "device_case.h"
 
 enum { N = 4096, LAYERS = 8, SIDE = N * N * 4 };
 enum { AT_X, AT_ACC, AT_STAGE, STAGES = 2 };
 
-/* Layers W[l] lie on the host. `micro`: acc += X W[l] for all; the next layer comes while one is multiplied. `update`:
- * W[l] += X X, brought in, changed, and brought back while the next is. X is the identity, so that results are exact. */
+/* Layers W[l] lie on the host. `micro`: acc += X W[l] for all; the next layer comes while one is
+ * multiplied. `update`: W[l] += X X, brought in, changed, and brought back while the next is. X is
+ * the identity, so that results are exact. */
 typedef struct {
   Arena *a;
   Program p;
@@ -40,12 +42,21 @@ static void add_product(Case *c, int program, int layer, Tensor a, Tensor b, Ten
   Cmd *k = add(c, program, CMD_GEMM, layer);
   k->ntensors = 3;
   k->tensors = arena_copy(c->a, (Tensor[]){a, b, to}, 3 * sizeof a);
-  k->gemm = (Gemm){.batch = 1, .m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N, .accumulate = true, .product = DT_F32};
+  k->gemm = (Gemm){.batch = 1,
+                   .m = N,
+                   .n = N,
+                   .k = N,
+                   .lda = N,
+                   .ldb = N,
+                   .ldc = N,
+                   .accumulate = true,
+                   .product = DT_F32};
 }
 
 static void build(Case *c, int64_t gib) {
   *c = (Case){.a = arena_new()};
-  for (int i = 0; i < 2; i++) c->code[i] = (ProgramCode){.name = i ? "update" : "micro", .cmds = arena_array(c->a, Cmd, 64)};
+  for (int i = 0; i < 2; i++)
+    c->code[i] = (ProgramCode){.name = i ? "update" : "micro", .cmds = arena_array(c->a, Cmd, 64)};
   Tensor x = square(AT_X);
   int in[LAYERS], out[LAYERS];
   in[0] = add_copy(c, 0, 0, false);
@@ -61,7 +72,8 @@ static void build(Case *c, int64_t gib) {
     add_product(c, 1, l, x, x, square(AT_STAGE + l % STAGES));
     out[l] = add_copy(c, 1, l, true);
   }
-  c->p = (Program){.arena = c->a, .cuda = true, .target = "h200", .nprograms = 2, .programs = c->code};
+  c->p =
+      (Program){.arena = c->a, .cuda = true, .target = "h200", .nprograms = 2, .programs = c->code};
   c->p.arena_bytes = (AT_STAGE + STAGES) * (int64_t)SIDE;
   c->p.persistent_bytes = AT_STAGE * (int64_t)SIDE;
   c->p.host_bytes = gib << 30;
@@ -83,14 +95,17 @@ static void fill(Replay *r) {
   Fail f = {0};
   float *x = calloc(1, SIDE), *host = device_cuda.reach(r->device, true);
   for (int64_t i = 0; i < N; i++) x[i * N + i] = 1;
-  must(device_cuda.wait(r->device, &f) && device_cuda.write(r->device, false, AT_X * (int64_t)SIDE, x, SIDE, &f), &f);
+  must(device_cuda.wait(r->device, &f) &&
+           device_cuda.write(r->device, false, AT_X * (int64_t)SIDE, x, SIDE, &f),
+       &f);
   memset(x, 0, SIDE);
   must(device_cuda.write(r->device, false, AT_ACC * (int64_t)SIDE, x, SIDE, &f), &f);
   for (int64_t i = 0; i < (int64_t)LAYERS * N * N; i++) host[i] = (float)(i / (N * N) + i % 7);
   free(x);
 }
 
-/* After `rounds` of micro and update: W[l] has `rounds` more on its diagonal, acc the sum of all layers of all rounds. */
+/* After `rounds` of micro and update: W[l] has `rounds` more on its diagonal, acc the sum of all
+ * layers of all rounds. */
 static void check(Case *c, Replay *r, int rounds) {
   Fail f = {0};
   float *acc = malloc(SIDE), *w = malloc(SIDE);
@@ -105,7 +120,8 @@ static void check(Case *c, Replay *r, int rounds) {
     must(device_cuda.read(r->device, true, l * SIDE, w, SIDE, &f), &f);
     for (int64_t i = 0; i < N; i += 61) {
       expect(c, "a diagonal", w[i * N + i], (double)(l + (l * N * N + i * N + i) % 7 + rounds));
-      expect(c, "another element", w[i * N + (i + 1) % N], (double)(l + (l * N * N + i * N + (i + 1) % N) % 7));
+      expect(c, "another element", w[i * N + (i + 1) % N],
+             (double)(l + (l * N * N + i * N + (i + 1) % N) % 7));
     }
   }
   free(acc);
@@ -130,16 +146,19 @@ static void show_times(Case *c, Replay *r) {
     for (int k = 0; k < code->ncmds; k++) {
       if (code->cmds[k].kind != CMD_COPY) continue;
       copying += copy[2 * k + 1] - copy[2 * k];
-      if (copy[2 * k] < start[k] - 2e-6) printf("WRONG: command %d of %s copies before it may\n", k, code->name), c->bad++;
+      if (copy[2 * k] < start[k] - 2e-6)
+        printf("WRONG: command %d of %s copies before it may\n", k, code->name), c->bad++;
     }
     for (int k = 0; k < code->ncmds; k++)
       if (code->cmds[k].kind == CMD_WAIT) {
         int of = code->cmds[k].copy.awaited;
         over += start[k + 1] - start[k];
         if (start[k + 1] < copy[2 * of + 1] - 2e-6)
-          printf("WRONG: %s goes on before the copy of command %d is done\n", code->name, of), c->bad++;
+          printf("WRONG: %s goes on before the copy of command %d is done\n", code->name, of),
+              c->bad++;
       }
-    printf("%-7s %.2f ms, copies %.2f ms, waits %.2f ms\n", code->name, 1e3 * start[code->ncmds], 1e3 * copying, 1e3 * over);
+    printf("%-7s %.2f ms, copies %.2f ms, waits %.2f ms\n", code->name, 1e3 * start[code->ncmds],
+           1e3 * copying, 1e3 * over);
   }
 }
 
@@ -152,8 +171,9 @@ static void run_with(Case *c, const char *what, DeviceOptions o, int rounds) {
   fill(&r);
   double each = rounds_of(&r, rounds);
   if (o.copies != COPIES_NEVER) check(c, &r, rounds);
-  printf("%-16s opened in %.2f s, %.2f ms a round, GPU %.1f MiB beyond the arena, host %.1f MiB\n", what, opened,
-         1e3 * each, (double)(device_cuda.measured(r.device) - c->p.arena_bytes) / (1 << 20),
+  printf("%-16s opened in %.2f s, %.2f ms a round, GPU %.1f MiB beyond the arena, host %.1f MiB\n",
+         what, opened, 1e3 * each,
+         (double)(device_cuda.measured(r.device) - c->p.arena_bytes) / (1 << 20),
          (double)device_cuda.measured_host(r.device) / (1 << 20));
   if (!o.poison && o.copies == COPIES_SOON) show_times(c, &r);
   begin = now();

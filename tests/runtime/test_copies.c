@@ -1,5 +1,6 @@
-/* test_copies.c - the two spaces on the CPU: copies of a program at either end of the time that it allows, poison of what
- * is awaited too late, reading and writing of variables on the host, and what the host can give. */
+/* test_copies.c - the two spaces on the CPU: copies of a program at either end of the time that it
+ * allows, poison of what is awaited too late, reading and writing of variables on the host, and
+ * what the host can give. */
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -16,10 +17,12 @@
 
 enum { N = 8, STAGE = 512 };
 
-/* A variable v[N] on the host that is brought to a stage, incremented by a kernel, and brought back:
+/* A variable v[N] on the host that is brought to a stage, incremented by a kernel, and brought
+ * back:
  *   0 copy in   1 other += 1   2 wait 0   3 stage += 1   4 copy out   5 other += 1   [6 wait 4]
  * `other` lies on the device. */
-static const char kernels[] = "void inc(void *const *a) { for (int i = 0; i < 8; i++) ((float *)a[0])[i] += 1; }\n";
+static const char kernels[] =
+    "void inc(void *const *a) { for (int i = 0; i < 8; i++) ((float *)a[0])[i] += 1; }\n";
 
 typedef struct {
   Arena *a;
@@ -49,7 +52,11 @@ static void round_new(Round *x, bool waits) {
   x->cmds[6] = wait;
   x->cmds[6].copy.awaited = 4;
   x->code = (ProgramCode){.name = "test", .ncmds = waits ? 7 : 6, .cmds = x->cmds};
-  x->p = (Program){.arena_bytes = 1024, .persistent_bytes = 128, .host_bytes = 256, .nprograms = 1, .programs = &x->code};
+  x->p = (Program){.arena_bytes = 1024,
+                   .persistent_bytes = 128,
+                   .host_bytes = 256,
+                   .nprograms = 1,
+                   .programs = &x->code};
   x->p.nkernels = 1, x->p.kernel_names = names, x->p.kernel_source = kernels;
   x->p.nvars = 2;
   x->p.vars = arena_array(x->a, ProgramVar, 2);
@@ -135,7 +142,8 @@ static void a_wait_that_comes_too_late_shows(void **state) {
   x.code.ncmds = 5, x.cmds[1] = x.cmds[3]; /* reads the stage before the wait, and never again */
   x.cmds[3] = x.cmds[5];
   x.cmds[1].tensors = &x.stage;
-  x.cmds[4] = (Cmd){.kind = CMD_KERNEL, .name = "inc", .where = "", .ntensors = 1, .tensors = &x.other};
+  x.cmds[4] =
+      (Cmd){.kind = CMD_KERNEL, .name = "inc", .where = "", .ntensors = 1, .tensors = &x.other};
   round_open(&x, COPIES_LATE, true);
   run(&x);
   const float *arena = x.r.api->reach(x.r.device, false);
@@ -225,7 +233,8 @@ static void limits_of_machine_and_groups(void **state) {
   (void)state;
   Arena *a = arena_new();
   const char *root = folder_new(a);
-  put_file(a, root, "proc/meminfo", "MemTotal: 1000 kB\nMemFree:    10 kB\nMemAvailable:   800 kB\n");
+  put_file(a, root, "proc/meminfo",
+           "MemTotal: 1000 kB\nMemFree:    10 kB\nMemAvailable:   800 kB\n");
   HostLimits l = host_limits(root);
   assert_int_equal(l.available, 800 * 1024);
   assert_true(l.container == INT64_MAX);
@@ -235,7 +244,8 @@ static void limits_of_machine_and_groups(void **state) {
   put_file(a, root, "sys/fs/cgroup/a/b/memory.current", "5000\n");
   put_file(a, root, "sys/fs/cgroup/a/memory.max", "500000\n");
   put_file(a, root, "sys/fs/cgroup/a/memory.current", "300000\n");
-  put_file(a, root, "sys/fs/cgroup/a/memory.stat", "anon 200000\nactive_file 1000\ninactive_file 99000\n");
+  put_file(a, root, "sys/fs/cgroup/a/memory.stat",
+           "anon 200000\nactive_file 1000\ninactive_file 99000\n");
   l = host_limits(root);
   assert_int_equal(l.container, 300000);
   assert_int_equal(l.bound, 500000);
@@ -251,7 +261,8 @@ static void limits_of_machine_and_groups(void **state) {
 
 static void a_page_too_much_is_refused(void **state) {
   (void)state;
-  HostLimits l = {.available = 1 << 20, .container = INT64_MAX, .bound = INT64_MAX, .locked = INT64_MAX};
+  HostLimits l = {
+      .available = 1 << 20, .container = INT64_MAX, .bound = INT64_MAX, .locked = INT64_MAX};
   Fail f = {0};
   assert_true(host_room(&l, 1 << 20, "it takes", "take less", &f));
   assert_false(host_room(&l, (1 << 20) + 4096, "it takes", "take less", &f));

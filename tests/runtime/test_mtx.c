@@ -205,15 +205,40 @@ static void host_variable_outside(Program *p) {
 
 static void programs_out_of_bounds_are_refused(void **state) {
   (void)state;
-  static const Break breaks[] = {
-      tensor_outside,  tensor_overflows, tensor_unaligned,  negative_stride,  product_outside,
-      too_few_tensors, no_such_kernel,   workspace_outside, death_of_nothing, input_outside,
-      no_such_program, no_such_data,     no_such_variable,  copy_of_itself,   same_path,
-      endless,         huge_batch,       bad_attention,     bad_scatter,
-      copy_outside,    copy_outside_the_host, copy_before_the_host, copy_too_large, copy_of_nothing,
-      copy_with_operands, no_host_arena, endless_host_arena, waits_for_itself, waits_for_a_kernel,
-      waits_before_the_copy, waits_twice, operand_on_the_host, input_on_the_host,
-      host_variable_outside};
+  static const Break breaks[] = {tensor_outside,
+                                 tensor_overflows,
+                                 tensor_unaligned,
+                                 negative_stride,
+                                 product_outside,
+                                 too_few_tensors,
+                                 no_such_kernel,
+                                 workspace_outside,
+                                 death_of_nothing,
+                                 input_outside,
+                                 no_such_program,
+                                 no_such_data,
+                                 no_such_variable,
+                                 copy_of_itself,
+                                 same_path,
+                                 endless,
+                                 huge_batch,
+                                 bad_attention,
+                                 bad_scatter,
+                                 copy_outside,
+                                 copy_outside_the_host,
+                                 copy_before_the_host,
+                                 copy_too_large,
+                                 copy_of_nothing,
+                                 copy_with_operands,
+                                 no_host_arena,
+                                 endless_host_arena,
+                                 waits_for_itself,
+                                 waits_for_a_kernel,
+                                 waits_before_the_copy,
+                                 waits_twice,
+                                 operand_on_the_host,
+                                 input_on_the_host,
+                                 host_variable_outside};
   for (int i = 0; i < COUNT_OF(breaks); i++) {
     Arena *a = arena_new();
     Program *p = toy_full_program(a);

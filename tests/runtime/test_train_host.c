@@ -1,5 +1,6 @@
-/* test_train_host.c - training with variables on the host: the same bytes as on the device, copied early or late, resumed
- * from either, profiled, measured without copies; and runs that write no checkpoint. */
+/* test_train_host.c - training with variables on the host: the same bytes as on the device, copied
+ * early or late, resumed from either, profiled, measured without copies; and runs that write no
+ * checkpoint. */
 #include "train_runs.h"
 
 #include <dirent.h>
@@ -35,7 +36,8 @@ static void a_missing_wait_shows(void **state) {
   Place *p = *state;
   Program *m = host_model(p, true, 4);
   ProgramCode *update = &m->programs[1];
-  update->cmds[5] = update->cmds[3]; /* waits twice for the weight, never for the gradient behind it */
+  update->cmds[5] =
+      update->cmds[3]; /* waits twice for the weight, never for the gradient behind it */
   TrainOptions soon = options(p, "soon"), late = options(p, "late");
   late.poison = true;
   runs(m, &soon, EXIT_OK);

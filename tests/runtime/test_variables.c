@@ -1,5 +1,6 @@
-/* test_variables.c - initial values and loading are the same wherever a variable lies: on the device, on the host, with
- * gaps, in one piece or several; checkpoints go from one residency to another. */
+/* test_variables.c - initial values and loading are the same wherever a variable lies: on the
+ * device, on the host, with gaps, in one piece or several; checkpoints go from one residency to
+ * another. */
 #include <stdarg.h>
 #include <setjmp.h>
 #include <math.h>
@@ -17,10 +18,12 @@
 
 enum { W, MASTER, MOMENT, COUNT, LONG, VARS, LONG_N = (1 << 24) + 12345 };
 
-/* A weight with its master and moment, a counter, and a vector that is longer than what is written at once. */
+/* A weight with its master and moment, a counter, and a vector that is longer than what is written
+ * at once. */
 static Program *program(Arena *a, bool host, bool gaps, bool with_long) {
   Program *p = arena_new_of(a, Program);
-  *p = (Program){.arena = a, .model = "m", .seed = 3, .arena_bytes = 1 << 20, .persistent_bytes = 1 << 20};
+  *p = (Program){
+      .arena = a, .model = "m", .seed = 3, .arena_bytes = 1 << 20, .persistent_bytes = 1 << 20};
   p->nvars = with_long ? VARS : LONG;
   p->vars = arena_array(a, ProgramVar, VARS);
   p->vars[W] = toy_var("w", PV_PARAM, TOY_TENSOR(0, DT_BF16, 300, 333));
@@ -89,7 +92,8 @@ static void initial_values_do_not_depend_on_the_place(void **state) {
   }
 }
 
-/* Every number is the one that its index asks for, and the master is what the weight was rounded from. */
+/* Every number is the one that its index asks for, and the master is what the weight was rounded
+ * from. */
 static void initial_values_are_those_of_the_seed(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -157,10 +161,12 @@ static void checkpoints_go_to_another_residency(void **state) {
   const Place *at = *state;
   Arena *a = arena_new();
   Fail f = {0};
-  Replay device = opened(program(a, false, false, false)), host = opened(program(a, true, true, false));
+  Replay device = opened(program(a, false, false, false)),
+         host = opened(program(a, true, true, false));
   assert_true(start_values(&device, 3, NULL, &f));
   TrainState s = {.seed = 3, .step = 4};
-  const char *one = arena_printf(a, "%s/one.mtck", at->dir), *two = arena_printf(a, "%s/two.mtck", at->dir);
+  const char *one = arena_printf(a, "%s/one.mtck", at->dir),
+             *two = arena_printf(a, "%s/two.mtck", at->dir);
   assert_true(checkpoint_save(one, &s, &device, &f));
   Checkpoint *c = checkpoint_open(one, &f);
   assert_non_null(c);

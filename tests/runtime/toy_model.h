@@ -184,9 +184,11 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   return p;
 }
 
-/* One program of the same model whose matrices live on the host: what it uses comes to a stage on the device before the
- * kernel, what it writes goes back behind it. Of `late` programs nobody waits for what goes back but the end. */
-static inline void toy_host_code(Arena *a, const Program *p, ProgramCode *c, int64_t stages, bool writes, bool late) {
+/* One program of the same model whose matrices live on the host: what it uses comes to a stage on
+ * the device before the kernel, what it writes goes back behind it. Of `late` programs nobody waits
+ * for what goes back but the end. */
+static inline void toy_host_code(Arena *a, const Program *p, ProgramCode *c, int64_t stages,
+                                 bool writes, bool late) {
   Cmd kernel = c->cmds[0], *to = c->cmds = arena_array(a, Cmd, 16);
   Tensor *t = kernel.tensors = arena_copy(a, kernel.tensors, sizeof *t * (size_t)kernel.ntensors);
   int var[3], n = 0, first;
@@ -195,12 +197,17 @@ static inline void toy_host_code(Arena *a, const Program *p, ProgramCode *c, int
       if (t[i].offset == p->vars[v].at.offset) var[n++] = v, t[i].offset += stages;
 #define COPY(v, out)                                                            \
   (Cmd) {                                                                       \
-    .kind = CMD_COPY, .name = p->vars[v].path, .where = "toy.mt:1:1",           \
-    .copy = {.to_host = out, .device_offset = stages + p->vars[v].at.offset,    \
-             .host_offset = p->vars[v].at.offset, .bytes = 4 * TOY_V * TOY_V}   \
+    .kind = CMD_COPY, .name = p->vars[v].path, .where = "toy.mt:1:1", .copy = { \
+      .to_host = out,                                                           \
+      .device_offset = stages + p->vars[v].at.offset,                           \
+      .host_offset = p->vars[v].at.offset,                                      \
+      .bytes = 4 * TOY_V * TOY_V                                                \
+    }                                                                           \
   }
-#define WAIT(v, of) \
-  (Cmd) { .kind = CMD_WAIT, .name = p->vars[v].path, .where = "toy.mt:1:1", .copy = {.awaited = of} }
+#define WAIT(v, of)                                                                            \
+  (Cmd) {                                                                                      \
+    .kind = CMD_WAIT, .name = p->vars[v].path, .where = "toy.mt:1:1", .copy = {.awaited = of } \
+  }
   for (int i = 0; i < n; i++) *to++ = COPY(var[i], false);
   for (int i = 0; i < n; i++) *to++ = WAIT(var[i], i);
   *to++ = kernel;
@@ -218,7 +225,8 @@ static inline void toy_host_code(Arena *a, const Program *p, ProgramCode *c, int
   }
 }
 
-/* Gives the matrices of a toy model the host for a place; everything else stays. The stages are transient. */
+/* Gives the matrices of a toy model the host for a place; everything else stays. The stages are
+ * transient. */
 static inline void toy_to_host(Arena *a, Program *p, bool late) {
   int64_t stages = p->arena_bytes;
   for (int i = 0; i < p->nprograms; i++) toy_host_code(a, p, &p->programs[i], stages, i < 2, late);

@@ -1,4 +1,5 @@
-/* train_runs.h - training runs of a toy model in processes of their own, and what they leave: checkpoints, metrics. */
+/* train_runs.h - training runs of a toy model in processes of their own, and what they leave:
+ * checkpoints, metrics. */
 #ifndef MTC_TESTS_TRAIN_RUNS_H
 #define MTC_TESTS_TRAIN_RUNS_H
 #include <setjmp.h>
@@ -66,7 +67,8 @@ static inline char *checkpoint_bytes(Place *p, const TrainOptions *o, int64_t st
   return bytes;
 }
 
-static inline void same_checkpoint(Place *p, const TrainOptions *x, const TrainOptions *y, int64_t step) {
+static inline void same_checkpoint(Place *p, const TrainOptions *x, const TrainOptions *y,
+                                   int64_t step) {
   size_t n, m;
   char *a = checkpoint_bytes(p, x, step, &n), *b = checkpoint_bytes(p, y, step, &m);
   assert_int_equal(n, m);
@@ -74,7 +76,8 @@ static inline void same_checkpoint(Place *p, const TrainOptions *x, const TrainO
 }
 
 /* A number of the last line (or of line `line` from 0) of metrics.jsonl. */
-static inline double metric(Place *p, const TrainOptions *o, int line, const char *key, int *lines) {
+static inline double metric(Place *p, const TrainOptions *o, int line, const char *key,
+                            int *lines) {
   size_t n;
   char *text = read_file(p->a, arena_printf(p->a, "%s/metrics.jsonl", o->dir), &n);
   assert_non_null(text);
@@ -96,7 +99,8 @@ static inline double metric(Place *p, const TrainOptions *o, int line, const cha
   return value;
 }
 
-static inline Program *text_model(Place *p, int64_t micro_batch, int64_t accumulation, int64_t steps) {
+static inline Program *text_model(Place *p, int64_t micro_batch, int64_t accumulation,
+                                  int64_t steps) {
   write_text(p);
   Program *m = toy_model(p->a, p->source, (ToySize){8, micro_batch, accumulation, steps});
   m->ckpt_every = 5, m->ckpt_keep = 2;
