@@ -17,6 +17,7 @@ typedef struct {
   const char *shown;
   FigureKind kind;
   bool ledger;
+  bool if_any; /* shown when it is not zero on both sides, as rows of the ledger are */
   double value;
   int64_t whole; /* bytes and counts */
   const char *text;
@@ -90,6 +91,27 @@ static void read_ledger(Arena *a, Side *s, const json_t *plan) {
   }
 }
 
+/* What is pinned, and the copies of a step: how long they take and how long they are waited for. */
+static void read_host(Arena *a, Side *s, const json_t *plan) {
+  static const char *const key[] = {"copy_in_seconds", "copy_out_seconds", "copy_exposed_seconds"};
+  static const char *const shown[] = {"copies in", "copies out", "waits for copies"};
+  add_whole(a, s, "host_bytes", "on the host", FIG_BYTES, false, int_of(plan, "host_bytes"));
+  vec_last(&s->all).if_any = true;
+  for (int k = 0; k < COUNT_OF(key); k++) {
+    size_t i;
+    json_t *row;
+    double sum = 0;
+    int seen = 0; /* the first two programs are the phase's micro and update */
+    json_array_foreach(json_object_get(plan, "programs"), i, row) {
+      if (seen++ >= 2) break;
+      double times = seen == 1 ? (double)int_of(plan, "accumulation") : 1;
+      sum += times * json_number_value(json_object_get(row, key[k]));
+    }
+    add_real(a, s, key[k], shown[k], FIG_SECONDS, sum);
+    vec_last(&s->all).if_any = true;
+  }
+}
+
 static void read_rebuilt(Arena *a, Side *s, const json_t *plan) {
   size_t i;
   json_t *row;
@@ -123,6 +145,7 @@ static int read_plan(Cli *c, Side *s) {
     add_text(a, s, "target", text_of(a, plan, "target"));
     read_ledger(a, s, plan);
     add_whole(a, s, "peak_bytes", "total", FIG_BYTES, true, int_of(plan, "peak_bytes"));
+    read_host(a, s, plan);
     add_whole(a, s, "floor_bytes", "floor", FIG_BYTES, false, int_of(plan, "floor_bytes"));
     add_text(a, s, "peak", peak_of(a, plan));
     add_whole(a, s, "micro_batch", "micro-batch", FIG_COUNT, false, int_of(plan, "micro_batch"));
@@ -152,6 +175,8 @@ static int read_program(Cli *c, Side *s) {
   add_whole(a, s, "context", "context", FIG_BYTES, true, p->overhead_bytes);
   add_whole(a, s, "reserve", "reserve", FIG_BYTES, true, p->reserve_bytes);
   add_whole(a, s, "peak_bytes", "total", FIG_BYTES, true, p->peak_bytes);
+  add_whole(a, s, "host_bytes", "on the host", FIG_BYTES, false, p->host_bytes);
+  vec_last(&s->all).if_any = true;
   if (p->nphases == 0) return EXIT_OK;
   const ProgramPhase *ph = &p->phases[0];
   double tokens = (double)(ph->micro_batch * ph->accumulation * ph->tokens_per_sample);
@@ -179,7 +204,7 @@ static const Figure *same(const Side *s, const char *name) {
 /* Two files of one kind have the same rows; of different kinds, the rows that both have. */
 static bool worth_showing(const Figure *x, const Figure *y) {
   if (!y) return false;
-  return x->kind == FIG_TEXT || !x->ledger || x->whole != 0 || y->whole != 0;
+  return x->kind == FIG_TEXT || !(x->ledger || x->if_any) || x->value != 0 || y->value != 0;
 }
 
 static const char *value_text(Arena *a, const Figure *f) {

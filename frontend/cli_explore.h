@@ -12,12 +12,13 @@ typedef struct {
   int recompute; /* of PlanArgs, as are: */
   int64_t micro_batch;
   int chunks;
+  int64_t host_bytes;
 } Setting;
 typedef VEC(Setting) SettingList;
 
 /* The command line's own setting. */
 Setting cli_setting(const Cli *c, const PlanArgs *args);
-/* s with one name given a value: B, chunks and recompute bound the plan, `train.steps` is a
+/* s with one name given a value: B, chunks, recompute and host-ram bound the plan, `train.steps` is a
  * setting, `T` a dimension. */
 bool cli_setting_with(Cli *c, const Job *job, Setting *s, const char *name, const char *value);
 /* All combinations of --vary's values; false after an error was printed. */

@@ -33,6 +33,10 @@ static bool is_batch(const Job *job, const char *name) {
   return !strcmp(name, "B") || (b && !strcmp(name, b));
 }
 
+static bool is_bound(const char *name) {
+  return !strcmp(name, "recompute") || !strcmp(name, "chunks") || !strcmp(name, "host-ram");
+}
+
 /* ---- values of names that come without ---- */
 
 static void divisors(const Cli *c, const Job *job, Axis *x) {
@@ -77,7 +81,7 @@ static bool known_values(Cli *c, const Job *job, Axis *x) {
 /* A word without `=` after NAME=VALUE is one more value, unless it is a name that needs none. */
 static bool is_value(const Job *job, const AxisList *axes, const char *word) {
   if (axes->n == 0 || vec_last(axes).values.n == 0) return false;
-  return !is_batch(job, word) && strcmp(word, "chunks") != 0 && strcmp(word, "recompute") != 0 &&
+  return !is_batch(job, word) && !is_bound(word) &&
          full_name(word) == word && phase_dim(job, 0, word) < 0;
 }
 
@@ -114,7 +118,8 @@ Setting cli_setting(const Cli *c, const PlanArgs *args) {
                .flags = "",
                .recompute = args->recompute,
                .micro_batch = args->micro_batch,
-               .chunks = args->chunks};
+               .chunks = args->chunks,
+               .host_bytes = args->host_bytes};
   copy_overrides(c->arena, &s.job, &c->job);
   return s;
 }
@@ -137,6 +142,12 @@ static bool bound_plan(Cli *c, const Job *job, Setting *s, const char *name, con
     cli_usage(c, "recompute is one of none, auto and full, not `%s`", value);
     return false;
   }
+  if (!strcmp(name, "host-ram")) {
+    *flag = "--host-ram";
+    if (parse_bytes(value, 0, &s->host_bytes)) return true;
+    cli_usage(c, "host-ram takes sizes such as 0 or 48G, not `%s`", value);
+    return false;
+  }
   if (!whole_number(c, name, value, &n)) return false;
   if (!strcmp(name, "chunks")) {
     *flag = "--chunks";
@@ -155,7 +166,7 @@ bool cli_setting_with(Cli *c, const Job *job, Setting *s, const char *name, cons
   const char *flag = NULL, *full = full_name(name);
   Setting old = *s;
   copy_overrides(c->arena, &s->job, &old.job);
-  if (is_batch(job, name) || !strcmp(name, "recompute") || !strcmp(name, "chunks")) {
+  if (is_batch(job, name) || is_bound(name)) {
     if (!bound_plan(c, job, s, name, value, &flag)) return false;
     s->flags = arena_printf(c->arena, "%s %s %s", old.flags, flag, value);
   } else {
@@ -214,5 +225,6 @@ PlanArgs cli_setting_args(const Setting *s, const PlanArgs *args) {
   p.recompute = s->recompute;
   p.micro_batch = s->micro_batch;
   p.chunks = s->chunks;
+  p.host_bytes = s->host_bytes;
   return p;
 }

@@ -99,12 +99,27 @@ static int64_t image_bytes(const Program *p) {
   return n;
 }
 
+/* ": 34 moments, 17 master weights": the variables that live on the host, by role. */
+static const char *host_roles(Cli *c, const Program *p) {
+  static const char *const name[] = {[PV_PARAM] = "weights", [PV_STATE] = "states", [PV_MASTER] = "master weights", [PV_MOMENT] = "moments",
+                                     [PV_ACCUM] = "gradients", [PV_SCALAR] = "scalars", [PV_METRIC] = "metrics", [PV_OPT] = "other state"};
+  Str s = {.arena = c->arena};
+  for (int role = 0; role < COUNT_OF(name); role++) {
+    int n = 0;
+    for (int i = 0; i < p->nvars; i++) n += p->vars[i].at.host && p->vars[i].role == (ProgramVarRole)role;
+    if (n > 0) str_addf(&s, "%s%d %s", s.len ? ", " : "", n, name[role]);
+  }
+  return s.text ? s.text : "";
+}
+
 static void program_text(Cli *c, const Program *p) {
   printf("%s%s%s%s   %s params   plan %08x\n", p->model, p->preset ? "(" : "",
          p->preset ? p->preset : "", p->preset ? ")" : "", format_count(c->arena, p->params),
          (unsigned)(p->plan_id >> 32));
   printf("  source    %s\n  target    %s   needs %s (arena %s)\n", p->source, p->target,
          format_bytes(c->arena, p->peak_bytes), format_bytes(c->arena, p->arena_bytes));
+  if (p->host_bytes > 0) 
+    printf("  host      %s pinned: %s\n", format_bytes(c->arena, p->host_bytes), host_roles(c, p));
   printf("  kernels   %d unique, %s of images for", p->nkernels,
          format_bytes(c->arena, image_bytes(p)));
   for (int i = 0; i < p->nimages; i++) printf("%s %s", i ? "," : "", p->images[i].arch);
@@ -130,6 +145,7 @@ static int inspect_program(Cli *c, const char *path) {
   put_int(o, "params", p->params);
   put_int(o, "peak_bytes", p->peak_bytes);
   put_int(o, "arena_bytes", p->arena_bytes);
+  put_int(o, "host_bytes", p->host_bytes);
   put_int(o, "budget_bytes", p->budget_bytes);
   put_int(o, "kernels", p->nkernels);
   put_int(o, "image_bytes", image_bytes(p));

@@ -294,12 +294,16 @@ static void add_copies(const Plan *p, const Assembly *t, PlanProgram *out) {
     if (w->in) {
       c.begin = w->in_begin;
       c.end = w->first;
+      c.from_ns = w->in_from;
+      c.to_ns = w->in_to;
       out->copies[out->ncopies++] = c;
     }
     if (w->out) {
       c.to_host = true;
       c.begin = w->last + 1;
       c.end = w->out_end;
+      c.from_ns = w->out_from;
+      c.to_ns = w->out_to;
       out->copies[out->ncopies++] = c;
     }
   }
@@ -344,6 +348,7 @@ static void fill_steps(Plan *p, Assembly *t, int program, PlanProgram *out) {
   out->in_ns = t->stages.in_ns;
   out->out_ns = t->stages.out_ns;
   out->exposed_ns = t->stages.exposed_ns;
+  out->begin_ns = t->stages.begin_ns;
 }
 
 static void fill_ends(const Plan *p, Assembly *t, PlanProgram *out) {

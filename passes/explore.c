@@ -230,6 +230,7 @@ static void add_row(const Explore *x, ExploreSetting *s, Arena *a, const FitResu
                     .accumulation = ph->accumulation,
                     .chunks = ph->chunks,
                     .recompute_ns = ph->recompute_ns * ph->accumulation,
+                    .host_bytes = r->plan->host_bytes,
                     .plan_id = r->plan->id};
   row.recompute = explore_recompute(a, r->plan, ph->programs[0]);
   row.more_rate = s->points.at[point_within(s, p->vram_bytes + x->more_bytes)].rate;
@@ -265,6 +266,7 @@ FitResult explore_setting(Explore *x, Arena *a, Arena *own, const Job *job, cons
   FitPool *pool = fit_pool(job, scratch, args);
   FitResult best = fit_within(pool, own, x->mark > 0 ? x->mark : x->high);
   s.floor_bytes = best.floor_bytes;
+  x->host |= args->host_bytes > 0;
   if (best.plan || best.floor_bytes > 0) {
     s.unit = rate_unit(&best, best.phase);
     fill_points(&s, a, &best, x->mark > 0 ? x->mark : x->high);

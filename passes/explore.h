@@ -36,6 +36,7 @@ typedef struct {
   int64_t micro_batch, accumulation;
   int chunks;
   int64_t recompute_ns;  /* in a whole step */
+  int64_t host_bytes;    /* pinned */
   const char *recompute; /* "nothing", "gelu, ln_1 in 11/36" */
   const char *remark;    /* "knee: the next +2.3 % costs 2.10 GiB" */
   uint64_t plan_id;
@@ -60,6 +61,7 @@ typedef struct {
   int64_t mark;        /* the budget asked for, 0 = a range was */
   int64_t more_bytes;
   bool brief; /* floor, knee and best alone */
+  bool host;  /* some setting may pin host memory */
   VEC(ExploreSetting) settings;
 } Explore;
 

@@ -26,6 +26,7 @@ static json_t *point_json(const ExplorePoint *p) {
   put_real(o, "tokens_per_second", p->rate);
   put_int(o, "micro_batch", p->at.micro_batch);
   put_int(o, "chunks", p->at.chunks);
+  put_int(o, "host_bytes", p->at.host_bytes);
   put_bool(o, "recompute", p->at.front > 0);
   return o;
 }
@@ -52,6 +53,7 @@ static json_t *row_json(const ExploreRow *r) {
   put_int(o, "micro_batch", r->micro_batch);
   put_int(o, "accumulation", r->accumulation);
   put_int(o, "chunks", r->chunks);
+  put_int(o, "host_bytes", r->host_bytes);
   put_real(o, "recompute_seconds", (double)r->recompute_ns * 1e-9);
   put_text(o, "recompute", r->recompute);
   put_text(o, "remark", r->remark);
@@ -94,15 +96,16 @@ void explore_json(const Explore *x, FILE *to) {
 }
 
 void explore_csv(const Explore *x, FILE *to) {
-  fputs("setting,vram,peak_bytes,step_seconds,tokens_per_second,micro_batch,chunks,recompute\n",
+  fputs("setting,vram,peak_bytes,step_seconds,tokens_per_second,micro_batch,chunks,recompute,host_bytes\n",
         to);
   for (int i = 0; i < x->settings.n; i++) {
     const ExploreSetting *s = &x->settings.at[i];
     for (int k = 0; k < s->points.n; k++) {
       const ExplorePoint *p = &s->points.at[k];
-      fprintf(to, "\"%s\",%s,%lld,%.9g,%.9g,%lld,%d,%d\n", s->label, p->vram,
+      fprintf(to, "\"%s\",%s,%lld,%.9g,%.9g,%lld,%d,%d,%lld\n", s->label, p->vram,
               (long long)p->at.peak_bytes, (double)p->at.step_ns * 1e-9, p->rate,
-              (long long)p->at.micro_batch, p->at.chunks, p->at.front > 0);
+              (long long)p->at.micro_batch, p->at.chunks, p->at.front > 0,
+              (long long)p->at.host_bytes);
     }
   }
 }

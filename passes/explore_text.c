@@ -149,15 +149,16 @@ static bool any_big(const Explore *x) {
   return false;
 }
 
-static void table_row(const ExploreRow *r, bool big, int wide, Arena *a, FILE *to) {
+static void table_row(const ExploreRow *r, bool big, bool host, int wide, Arena *a, FILE *to) {
   char *batch =
       arena_printf(a, "%lld x %-5lld", (long long)r->micro_batch, (long long)r->accumulation);
   char *size =
       arena_printf(a, big ? "%.2f" : "%.1f", big ? gib(r->vram_bytes) : mib(r->vram_bytes));
   const char *loss = r->chunks > 1 ? arena_printf(a, "1/%d", r->chunks) : "whole";
-  fprintf(to, "%s %7s %11s %9s %12s %5s  %-*.*s %8s  %s\n", r->kinds & ROW_MARK ? "*" : " ", size,
-          format_count(a, llround(r->rate)), time_short(a, r->step_ns), batch, loss, wide, wide,
-          r->recompute, explore_more(a, r), r->remark);
+  fprintf(to, "%s %7s ", r->kinds & ROW_MARK ? "*" : " ", size);
+  if (host) fprintf(to, "%7s ", arena_printf(a, big ? "%.2f" : "%.1f", big ? gib(r->host_bytes) : mib(r->host_bytes)));
+  fprintf(to, "%11s %9s %12s %5s  %-*.*s %8s  %s\n", format_count(a, llround(r->rate)), time_short(a, r->step_ns), batch,
+          loss, wide, wide, r->recompute, explore_more(a, r), r->remark);
 }
 
 static void setting_head(const Explore *x, int i, Arena *a, FILE *to) {
@@ -176,12 +177,12 @@ static void table(const Explore *x, Arena *a, FILE *to, int columns) {
   bool big = any_big(x);
   int wide = columns >= 112 ? 30 : 24;
   char *more = arena_printf(a, "+%s", format_bytes(a, x->more_bytes));
-  fprintf(to, "\n  %7s %11s %9s %12s %5s  %-*s %8s  what changed\n", big ? "GiB" : "MiB",
+  fprintf(to, "\n  %7s %s%11s %9s %12s %5s  %-*s %8s  what changed\n", big ? "GiB" : "MiB", x->host ? "on host " : "",
           x->settings.at[0].unit, "step", "B x accum", "loss", wide, "recompute", more);
   for (int i = 0; i < x->settings.n; i++) {
     setting_head(x, i, a, to);
     for (int k = 0; k < x->settings.at[i].rows.n; k++)
-      table_row(&x->settings.at[i].rows.at[k], big, wide, a, to);
+      table_row(&x->settings.at[i].rows.at[k], big, x->host, wide, a, to);
   }
 }
 

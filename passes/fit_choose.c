@@ -206,11 +206,11 @@ static Candidate candidate_of(const FitPool *f, const Choice *c) {
                      .host_bytes = f->res.at[c->res].host_bytes};
 }
 
-/* Slower ways that fit as well: nothing rebuilt, everything rebuilt, and the neighbouring
- * micro-batches. */
+/* Slower ways that fit as well: nothing rebuilt, everything rebuilt, the neighbouring micro-batches, less and more on the
+ * host. */
 static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *chosen, int64_t budget, Arena *a,
                        FitResult *r) {
-  for (int kind = 0; kind < 4; kind++) {
+  for (int kind = 0; kind < 6; kind++) {
     for (int i = 0; i < pool->all.n; i++) {
       const Choice *c = &pool->all.at[i];
       if (c->estimate > budget || c->step_ns <= chosen->step_ns || !allowed(f, c->res)) continue;
@@ -218,6 +218,8 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
       if (kind == 1 && (c->trace != c->family->full || c->trace == 0)) continue;
       if (kind == 2 && c->micro_batch >= chosen->micro_batch) continue;
       if (kind == 3 && c->micro_batch <= chosen->micro_batch) continue;
+      if (kind == 4 && f->res.at[c->res].host_bytes >= f->res.at[chosen->res].host_bytes) continue;
+      if (kind == 5 && f->res.at[c->res].host_bytes <= f->res.at[chosen->res].host_bytes) continue;
       Candidate x = candidate_of(f, c);
       bool known = false;
       for (int k = 0; k < r->passed.n; k++)

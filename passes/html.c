@@ -105,6 +105,9 @@ static void part_head(const Page *p) {
                     100.0 * (double)(ph->recompute_ns * ph->accumulation) / (double)ph->step_ns),
        ph->recompute_ns ? "of the step's time" : "nothing");
   card(p, "smallest budget", "card-floor", bytes_short(a, plan->floor_bytes), "the floor");
+  if (plan->host_bytes > 0)
+    card(p, "pinned on the host", "card-host", bytes_short(a, plan->host_bytes),
+         plan->host_budget_bytes < INT64_MAX ? arena_printf(a, "of %s", bytes_short(a, plan->host_budget_bytes)) : "no bound");
   card(p, "buffers", "card-buffers", format_count(a, plan->bufs.n),
        arena_printf(a, "arena %s", bytes_short(a, plan->arena_bytes)));
   fputs("</dl>", p->to);

@@ -28,7 +28,7 @@ typedef struct {
   bool dead; /* merged into another */
 } MapBox;
 typedef struct {
-  int nlists; /* one a program, the persistent ones last */
+  int nlists; /* one a program, the persistent ones, those on the host */
   struct {
     MapBox *at;
     int n;
@@ -39,13 +39,15 @@ typedef struct {
 } MapBoxes;
 
 enum { MAP_UNIT = 65536, MOST_RECTS = 5000, CONTEXT_COLOUR = BC_COUNT, RESERVE_COLOUR };
-/* html_boxes.c: every buffer on the device, merged where small until at most `most` rectangles are
+/* html_boxes.c: every buffer, merged where small until at most `most` rectangles are
  * left. */
 MapBoxes html_boxes(const Page *p, int most);
 
 void html_text(FILE *to, const char *s); /* escaped for text and for attributes */
 void html_map(const Page *p);            /* html_map.c */
 void html_live(const Page *p, int program, bool hidden);
+/* html_copies.c: when the copies of a program run, if it has any. */
+void html_copies(const Page *p, int program);
 void html_peak(const Page *p);  /* html_peak.c */
 void html_front(const Page *p); /* html_front.c */
 /* "gpt2.mt:36"; "36" in the file that is planned, unless whole; "" without a place. */

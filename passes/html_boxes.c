@@ -27,8 +27,8 @@ static void add_buffers(const Page *p, MapBoxes *m) {
   int persistent = plan->programs.n;
   for (int i = 0; i < plan->bufs.n; i++) {
     const PlanBuf *b = &plan->bufs.at[i];
-    if (b->space != SPACE_DEVICE || b->bytes == 0) continue;
-    int l = b->program < 0 ? persistent : b->program;
+    if (b->bytes == 0) continue;
+    int l = b->space == SPACE_HOST ? persistent + 1 : b->program < 0 ? persistent : b->program;
     MapBox box = {.x0 = b->program < 0 ? 0 : b->first,
                   .x1 = b->program < 0 ? 1 : b->last + 1,
                   .y0 = b->offset,
@@ -39,7 +39,7 @@ static void add_buffers(const Page *p, MapBoxes *m) {
     m->rects++;
   }
   sorted_plan = plan;
-  for (int l = 0; l <= persistent; l++)
+  for (int l = 0; l <= persistent + 1; l++)
     qsort(m->list[l].at, (size_t)m->list[l].n, sizeof(MapBox), by_class_and_place);
 }
 
@@ -52,8 +52,11 @@ static void set_regions(const Page *p, MapBoxes *m) {
         plan->persistent_bytes + (x->transient_bytes > 0 ? x->transient_bytes : PLAN_ALIGN);
     m->list[l].steps = x->nsteps > 0 ? x->nsteps : 1;
   }
-  m->list[plan->programs.n].high = plan->persistent_bytes > 0 ? plan->persistent_bytes : PLAN_ALIGN;
-  m->list[plan->programs.n].steps = 1;
+  int64_t whole[] = {plan->persistent_bytes, plan->host_bytes};
+  for (int i = 0; i < COUNT_OF(whole); i++) {
+    m->list[plan->programs.n + i].high = whole[i] > 0 ? whole[i] : PLAN_ALIGN;
+    m->list[plan->programs.n + i].steps = 1;
+  }
 }
 
 /* Does the box meet any live one of the list but i and j? */
@@ -75,7 +78,7 @@ static int64_t high64(int64_t a, int64_t b) {
 
 /* One pass over a list with `pixels` as what is too small to see. */
 static void merge(const Page *p, MapBoxes *m, int l, double pixels) {
-  double height = l == p->plan->programs.n ? STRIP_HEIGHT : MAP_HEIGHT;
+  double height = l >= p->plan->programs.n ? STRIP_HEIGHT : MAP_HEIGHT;
   double per_byte = height / (double)(m->list[l].high - m->list[l].low),
          per_step = (double)MAP_WIDTH / m->list[l].steps;
   int group = -1;
@@ -105,7 +108,7 @@ static void merge(const Page *p, MapBoxes *m, int l, double pixels) {
 }
 
 MapBoxes html_boxes(const Page *p, int most) {
-  int lists = p->plan->programs.n + 1;
+  int lists = p->plan->programs.n + 2;
   MapBoxes m = {.nlists = lists, .list = arena_alloc(p->arena, sizeof *m.list * (size_t)lists)};
   for (int l = 0; l < lists; l++) m.list[l].at = arena_array(p->arena, MapBox, p->plan->bufs.n + 1);
   add_buffers(p, &m);

@@ -115,27 +115,27 @@ static void arena_map(const Page *p, const MapBoxes *m, int program) {
   fputs("</svg></div></div>\n", p->to);
 }
 
-/* What lives for the whole run, at its own scale. */
-static void persistent_map(const Page *p, const MapBoxes *m) {
-  int l = m->nlists - 1;
+/* What lives for the whole run, at a scale of its own: on the device, or on the host. */
+static void persistent_map(const Page *p, const MapBoxes *m, bool host) {
+  int l = m->nlists - (host ? 1 : 2);
   if (m->list[l].n == 0) return;
   int64_t high = m->list[l].high;
-  const char *height = units(p, high);
+  const char *height = units(p, high), *where = host ? "host memory" : "persistent memory";
   double share = (double)high / (double)p->plan->arena_bytes;
   int px = (int)(share * 440);
   px = px < STRIP_LEAST ? STRIP_LEAST : px > STRIP_MOST ? STRIP_MOST : px;
-  fprintf(p->to,
-          "<p class=\"name\">for the whole run, at a scale of its own: %s below address %s</p>\n",
-          bytes_short(p->arena, high), bytes_short(p->arena, high));
-  fprintf(p->to,
-          "<div class=\"plot\" style=\"height:%dpx\" tabindex=\"0\" role=\"group\" "
-          "aria-label=\"persistent memory: %d buffers\">",
-          px, m->list[l].n);
+  if (host)
+    fprintf(p->to, "<p class=\"name\">pinned on the host for the whole run: %s</p>\n", bytes_short(p->arena, high));
+  else
+    fprintf(p->to, "<p class=\"name\">for the whole run, at a scale of its own: %s below address %s</p>\n",
+            bytes_short(p->arena, high), bytes_short(p->arena, high));
+  fprintf(p->to, "<div class=\"plot\" style=\"height:%dpx\" tabindex=\"0\" role=\"group\" aria-label=\"%s: %d buffers\">", px, where,
+          m->list[l].n);
   labels(p, 0, high, 2);
   fprintf(p->to,
           "\n<svg viewBox=\"0 0 1 %s\" preserveAspectRatio=\"none\" data-base=\"0\" "
-          "data-high=\"%s\" role=\"img\" aria-label=\"persistent memory\">\n",
-          height, height);
+          "data-high=\"%s\" role=\"img\" aria-label=\"%s\">\n",
+          height, height, where);
   for (int i = 0; i < m->list[l].n; i++)
     if (!m->list[l].at[i].dead) box(p, &m->list[l].at[i], high);
   fputs("</svg></div>\n", p->to);
@@ -150,7 +150,8 @@ void html_map(const Page *p) {
     steps_axis(p, m.list[i].steps);
     fputs("</div>\n", p->to);
   }
-  persistent_map(p, &m);
+  persistent_map(p, &m, false);
+  persistent_map(p, &m, true);
   for (int i = 0; i < p->plan->programs.n; i++) html_live(p, i, i != first);
 }
 
@@ -234,6 +235,7 @@ void html_live(const Page *p, int program, bool hidden) {
   if (l.program == program)
     fprintf(p->to, "<path class=\"top\" d=\"M%.1f 0V%d\"/>", x->peak_step + 0.5, LIVE_HEIGHT);
   fputs("</svg></div></div>\n", p->to);
+  html_copies(p, program);
   steps_axis(p, steps);
   fputs("</div>\n", p->to);
 }

@@ -31,6 +31,19 @@ static void ledger_table(const Page *p, const Ledger *l) {
           (long long)p->plan->peak_bytes, mib(p->plan->peak_bytes));
 }
 
+/* What is pinned on the host, by class. */
+static void host_table(const Page *p, const Ledger *l) {
+  if (p->plan->host_bytes == 0) return;
+  fputs("<div class=\"wide\"><table id=\"host\"><thead><tr><th>pinned on the host</th><th class=\"n\">MiB</th><th "
+        "class=\"n\">%</th></tr></thead><tbody>\n", p->to);
+  for (int c = 0; c < BC_COUNT; c++)
+    if (l->host[c] > 0)
+      fprintf(p->to, "<tr><td><i style=\"background:var(--c%d)\"></i>%s</td><td class=\"n\">%.1f</td><td class=\"n\">%.1f</td></tr>\n", c,
+              buf_class_text((BufClass)c), mib(l->host[c]), 100.0 * (double)l->host[c] / (double)p->plan->host_bytes);
+  fprintf(p->to, "<tr class=\"sum\"><td>total</td><td class=\"n\">%.1f</td><td class=\"n\">100.0</td></tr>\n</tbody></table></div>\n",
+          mib(p->plan->host_bytes));
+}
+
 static const Plan *sorted_plan; /* of the sort in progress */
 
 static int by_bytes(const void *a, const void *b) {
@@ -95,5 +108,6 @@ void html_peak(const Page *p) {
           bytes_short(p->arena, x->liveness_bytes), bytes_short(p->arena, x->transient_bytes));
   ledger_table(p, &l);
   live_table(p, &l);
+  host_table(p, &l);
   fputs("</div>\n", p->to);
 }

@@ -153,6 +153,7 @@ typedef struct {
   int host, stage;   /* buffers */
   bool to_host;
   int begin, end;    /* steps */
+  int64_t from_ns, to_ns; /* by the cost model: when it runs */
 } PlanCopy;
 
 typedef struct {
@@ -175,6 +176,7 @@ typedef struct {
   int64_t ns;              /* copies included, as far as they do not hide */
   int64_t in_ns, out_ns;   /* of copies to the device and to the host */
   int64_t exposed_ns;      /* of them, that steps wait for */
+  const int64_t *begin_ns; /* per step: when it begins, where there are copies; else NULL */
   int ninputs;             /* OP_INPUT nodes */
   struct {
     const char *name;

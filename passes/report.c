@@ -288,6 +288,12 @@ static void format_rows(const Report *x) {
   }
 }
 
+/* "   12.00 GiB pinned", where host memory may be used. */
+static const char *pinned_text(const Report *x, int64_t bytes) {
+  if (x->r->args.host_bytes == 0) return "";
+  return bytes == 0 ? "   nothing pinned" : arena_printf(x->arena, "   %s pinned", bytes_short(x->arena, bytes));
+}
+
 static void estimate_rows(const Report *x) {
   const Plan *p = x->r->plan;
   const PlanPhase *ph = &p->phases.at[x->r->phase];
@@ -303,10 +309,10 @@ static void estimate_rows(const Report *x) {
   for (int i = 0; i < x->r->passed.n; i++) {
     const Candidate *c = &x->r->passed.at[i];
     double other = tokens_per_second(x->r, ph->phase, c->step_ns);
-    fprintf(x->to, "  %-15s %-34s %12s   %s %s   %+.1f %%\n", i == 0 ? "not chosen" : "",
+    fprintf(x->to, "  %-15s %-34s %12s   %s %s   %+.1f %%%s\n", i == 0 ? "not chosen" : "",
             candidate_text(x->arena, c), bytes_short(x->arena, c->peak_bytes),
             format_count(x->arena, llround(other)), rate_unit(x->r, ph->phase),
-            100.0 * (other / rate - 1.0));
+            100.0 * (other / rate - 1.0), pinned_text(x, c->host_bytes));
   }
 }
 

@@ -1,6 +1,6 @@
 /* report_modules.c - `mtc plan --modules`: which part of the model the memory at the peak and the
  * time of a step belong to, layers of an array together. Input: a plan. Output: text; the columns
- * add up to the plan's own figures. */
+ * add up to the plan's own figures. Host memory has a column where there is any. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 typedef struct {
   const char *name;              /* "h[*].c_fc", interned */
   int64_t persistent, transient; /* bytes: for the whole run, and besides at the peak */
+  int64_t host;                  /* pinned bytes */
   int64_t ns;                    /* of a micro-batch */
 } Module;
 
@@ -62,8 +63,9 @@ static void count(const Plan *p, int program, int micro, Modules *m) {
   const PlanProgram *peak = &p->programs.at[program], *x = &p->programs.at[micro];
   for (int i = 0; i < p->bufs.n; i++) {
     const PlanBuf *b = &p->bufs.at[i];
-    if (b->program < 0 && b->space == SPACE_DEVICE)
-      module_named(m, module_of_variable(m->arena, b->name))->persistent += b->bytes;
+    if (b->program >= 0) continue;
+    Module *of = module_named(m, module_of_variable(m->arena, b->name));
+    *(b->space == SPACE_HOST ? &of->host : &of->persistent) += b->bytes;
   }
   int modules = m->all.n;
   for (int i = 0; i < p->bufs.n; i++) {
@@ -79,10 +81,21 @@ static void count(const Plan *p, int program, int micro, Modules *m) {
   }
 }
 
-static void print_row(FILE *to, const char *name, const Module *x, double bytes, double ns) {
+static void add_to(Module *sum, const Module *x) {
+  sum->persistent += x->persistent;
+  sum->transient += x->transient;
+  sum->host += x->host;
+  sum->ns += x->ns;
+}
+
+/* sum: of all modules, what shares are of. */
+static void print_row(FILE *to, const char *name, const Module *x, const Module *sum) {
   int64_t both = x->persistent + x->transient;
-  fprintf(to, "%-30s %12.1f %12.1f %12.1f %7.1f %7.1f\n", name, mib(x->persistent),
-          mib(x->transient), mib(both), 100 * (double)both / bytes, 100 * (double)x->ns / ns);
+  double bytes = (double)(sum->persistent + sum->transient), ns = sum->ns ? (double)sum->ns : 1;
+  fprintf(to, "%-30s %12.1f %12.1f %12.1f %7.1f %7.1f", name, mib(x->persistent), mib(x->transient), mib(both),
+          100 * (double)both / bytes, 100 * (double)x->ns / ns);
+  if (sum->host) fprintf(to, " %12.1f", mib(x->host));
+  fputc('\n', to);
 }
 
 void plan_modules(const FitResult *r, FILE *to) {
@@ -93,34 +106,26 @@ void plan_modules(const FitResult *r, FILE *to) {
   Modules m = {.arena = a};
   count(p, l.program, micro, &m);
   qsort(m.all.at, (size_t)m.all.n, sizeof *m.all.at, by_bytes);
-  Module sum = {0};
-  for (int i = 0; i < m.all.n; i++) {
-    sum.persistent += m.all.at[i].persistent;
-    sum.transient += m.all.at[i].transient;
-    sum.ns += m.all.at[i].ns;
-  }
-  fprintf(to, "%-30s %12s %12s %12s %7s %7s\n", "module", "kept, MiB", "live, MiB", "both, MiB",
-          "% mem", "% time");
-  double bytes = (double)(sum.persistent + sum.transient), ns = sum.ns ? (double)sum.ns : 1;
-  Module others = {0};
+  Module sum = {0}, others = {0};
+  for (int i = 0; i < m.all.n; i++) add_to(&sum, &m.all.at[i]);
+  fprintf(to, "%-30s %12s %12s %12s %7s %7s%s\n", "module", "kept, MiB", "live, MiB", "both, MiB", "% mem", "% time",
+          sum.host ? "    host, MiB" : "");
+  double bytes = (double)(sum.persistent + sum.transient);
   for (int i = 0; i < m.all.n; i++) {
     const Module *x = &m.all.at[i];
-    if ((double)(x->persistent + x->transient) < bytes / 5000 && (double)x->ns < ns / 1000) {
-      others.persistent += x->persistent;
-      others.transient += x->transient;
-      others.ns += x->ns;
-      continue;
-    }
-    print_row(to, *x->name ? x->name : "the model itself", x, bytes, ns);
+    bool small = (double)(x->persistent + x->transient) < bytes / 5000 && (double)x->ns < (double)sum.ns / 1000 && x->host < sum.host / 5000 + 1;
+    if (small)
+      add_to(&others, x);
+    else
+      print_row(to, *x->name ? x->name : "the model itself", x, &sum);
   }
-  if (others.persistent + others.transient + others.ns > 0)
-    print_row(to, "others", &others, bytes, ns);
-  print_row(to, "all", &sum, bytes, ns);
+  if (others.persistent + others.transient + others.ns > 0) print_row(to, "others", &others, &sum);
+  print_row(to, "all", &sum, &sum);
   fprintf(to,
           "\nkept: parameters and their state. live: values of %s at the peak, %s. time: of a "
-          "micro-batch, %s.\n",
+          "micro-batch, %s.%s\n",
           p->programs.at[l.program].name,
           bytes_short(a, p->peak_bytes - p->overhead_bytes - p->reserve_bytes),
-          time_short(a, sum.ns));
+          time_short(a, sum.ns), sum.host ? " host: pinned there for the whole run." : "");
   arena_free(a);
 }

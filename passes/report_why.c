@@ -15,14 +15,17 @@ static bool under(const char *name, const char *path) {
 /* "master 4 KiB, moments 8 KiB, gradients 4 KiB" of a parameter. */
 static const char *derived_text(const Report *x, int param) {
   const Plan *p = x->r->plan;
-  int64_t bytes[BC_COUNT] = {0};
-  for (int i = 0; i < p->job->vars->all.n; i++)
-    if (p->job->vars->all.at[i].of == param && p->var_buf[i] >= 0)
-      bytes[p->bufs.at[p->var_buf[i]].cls] += p->bufs.at[p->var_buf[i]].bytes;
+  int64_t bytes[BC_COUNT] = {0}, host[BC_COUNT] = {0};
+  for (int i = 0; i < p->job->vars->all.n; i++) {
+    if (p->job->vars->all.at[i].of != param || p->var_buf[i] < 0) continue;
+    const PlanBuf *b = &p->bufs.at[p->var_buf[i]];
+    *(b->space == SPACE_HOST ? &host[b->cls] : &bytes[b->cls]) += b->bytes;
+  }
   Str s = {.arena = x->arena};
-  for (int c = 0; c < BC_COUNT; c++)
-    if (bytes[c])
-      str_addf(&s, ", %s %s", buf_class_text((BufClass)c), format_bytes(x->arena, bytes[c]));
+  for (int c = 0; c < BC_COUNT; c++) {
+    if (bytes[c]) str_addf(&s, ", %s %s", buf_class_text((BufClass)c), format_bytes(x->arena, bytes[c]));
+    if (host[c]) str_addf(&s, ", %s %s on the host", buf_class_text((BufClass)c), format_bytes(x->arena, host[c]));
+  }
   return s.text ? s.text : "";
 }
 
@@ -33,6 +36,25 @@ static void open_formats(const Report *x) {
     if (strcmp(r->formats.at[i].setting, "compute") != 0)
       fprintf(x->to, "%-28s `%s = auto`: %s, %s\n", "", r->formats.at[i].setting, r->formats.at[i].format,
               r->formats.at[i].why);
+}
+
+/* Copies of a variable on the host, and of those that belong to it: "update: 3 copies in, 3 out, 5.40 ms a run". */
+static void copies_of(const Report *x, int var) {
+  const Plan *p = x->r->plan;
+  for (int i = 0; i < p->programs.n; i++) {
+    const PlanProgram *y = &p->programs.at[i];
+    int n[2] = {0};
+    int64_t ns = 0;
+    for (int k = 0; k < y->ncopies; k++) {
+      int v = p->bufs.at[y->copies[k].host].var;
+      if (v != var && p->job->vars->all.at[v].of != var) continue;
+      n[y->copies[k].to_host]++;
+      ns += y->copies[k].to_ns - y->copies[k].from_ns;
+    }
+    if (n[0] + n[1] > 0)
+      fprintf(x->to, "%-28s %s: %d %s in, %d out, %s a run\n", "", y->name, n[0], n[0] == 1 ? "copy" : "copies", n[1],
+              time_short(x->arena, ns));
+  }
 }
 
 /* Variables; what belongs to a parameter that is told as well is told with it. */
@@ -46,9 +68,10 @@ static int variables(const Report *x, const char *path) {
     found++;
     if (v->of >= 0 && under(vars->all.at[v->of].path, path)) continue;
     const PlanBuf *b = &p->bufs.at[p->var_buf[i]];
-    fprintf(x->to, "%-28s %s%s  %s at byte %lld for the whole run: %s%s\n", v->path,
-            dtype_name(v->dtype), shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes),
-            (long long)b->offset, buf_class_text(b->cls), derived_text(x, i));
+    fprintf(x->to, "%-28s %s%s  %s at byte %lld %sfor the whole run: %s%s\n", v->path, dtype_name(v->dtype),
+            shape_text(x->arena, &v->shape), format_bytes(x->arena, b->bytes), (long long)b->offset,
+            b->space == SPACE_HOST ? "of pinned host memory " : "", buf_class_text(b->cls), derived_text(x, i));
+    copies_of(x, i);
     if (v->role != VAR_PARAM) continue;
     fprintf(x->to, "%-28s %s; %s\n", "", precision_why_stored(p->job, i, x->arena),
             v->trainable ? "trained" : "frozen");

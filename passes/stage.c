@@ -129,11 +129,22 @@ typedef struct {
   double *latest;        /* per window: when the copy in should begin, on the timeline of the steps */
   double exposed;
   int64_t *stages;       /* per step and one more: change of stage bytes, for the peak */
+  int64_t *begin_ns;     /* per step */
 } Sim;
 
 static void begin_head(Sim *x, int d) {
   Stream *q = &x->way[d];
-  if (q->head < q->tail) q->left = (double)x->at[q->queue[q->head]].bytes + x->rate->start_ns * x->rate->alone[d];
+  if (q->head == q->tail) return;
+  StageWindow *w = &x->at[q->queue[q->head]];
+  q->left = (double)w->bytes + x->rate->start_ns * x->rate->alone[d];
+  *(d == TO_DEVICE ? &w->in_from : &w->out_from) = llround(x->now);
+}
+
+static void end_head(Sim *x, int d) {
+  int window = x->way[d].queue[x->way[d].head++];
+  (d == TO_DEVICE ? x->arrived : x->left_over)[window] = true;
+  *(d == TO_DEVICE ? &x->at[window].in_to : &x->at[window].out_to) = llround(x->now);
+  begin_head(x, d);
 }
 
 static void enqueue(Sim *x, int d, int window) {
@@ -158,9 +169,7 @@ static bool next_event(Sim *x, double until) {
     if (!runs[d]) continue;
     q->busy += dt;
     q->left -= dt * rate[d];
-    if (q->left > 0.5) continue;
-    (d == TO_DEVICE ? x->arrived : x->left_over)[q->queue[q->head++]] = true;
-    begin_head(x, d);
+    if (q->left <= 0.5) end_head(x, d);
   }
   return true;
 }
@@ -304,6 +313,7 @@ static void simulate(Sim *x, const Windows *w, Arena *a) {
     send(x, by_last, first, s);
     fetch(x, w->begin, s);
     arrive(x, s);
+    x->begin_ns[s] = llround(x->now);
     run_until(x, x->now + (double)p->ns[p->trace[s]]);
   }
   while (x->released < x->way[TO_HOST].head) release(x, p->nsteps);
@@ -335,11 +345,13 @@ StagePlan stage_plan(const StageProblem *p, Arena *a) {
   x.left_over = arena_array(a, bool, n + 1);
   x.latest = arena_array(a, double, n + 1);
   x.stages = arena_array(a, int64_t, p->nsteps + 2);
+  x.begin_ns = arena_array(a, int64_t, p->nsteps + 1);
   x.room = room_of(p, x.at, n, a);
   simulate(&x, &w, a);
   return (StagePlan){.n = n,
                      .at = x.at,
                      .head = w.head,
+                     .begin_ns = x.begin_ns,
                      .ns = llround(x.now),
                      .in_ns = llround(x.way[TO_DEVICE].busy),
                      .out_ns = llround(x.way[TO_HOST].busy),

@@ -28,12 +28,14 @@ typedef struct {
   int in_begin;      /* the copy in begins before this step */
   int out_end;       /* the copy out is over before this step */
   int before, next;  /* windows of the same variable, or -1 */
+  int64_t in_from, in_to, out_from, out_to; /* ns: when the copies run */
 } StageWindow;
 
 typedef struct {
   int n;
   StageWindow *at;   /* by first use, in which order they are copied in */
   int *head;         /* per variable: its first window, or -1 */
+  int64_t *begin_ns; /* per step: when it begins */
   int64_t ns;        /* of the program */
   int64_t in_ns, out_ns; /* that each direction is busy */
   int64_t exposed_ns;    /* that steps wait for copies */

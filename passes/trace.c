@@ -36,8 +36,10 @@ static void name_process(Trace *t, int program) {
   if (*phase) name = arena_printf(t->arena, "%s: %s", phase, name);
   event(t, json_pack("{s:s,s:s,s:i,s:{s:s}}", "name", "process_name", "ph", "M", "pid", program + 1,
                      "args", "name", name));
-  event(t, json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid",
-                     program + 1, "tid", 1, "args", "name", "compute"));
+  static const char *const rows[] = {"compute", "copies to the device", "copies to the host"};
+  for (int i = 0; i < (t->plan->programs.at[program].ncopies ? COUNT_OF(rows) : 1); i++)
+    event(t, json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid",
+                       program + 1, "tid", i + 1, "args", "name", rows[i]));
 }
 
 static const char *phase_text(Phase p) {
@@ -61,6 +63,14 @@ static void step_event(Trace *t, int pid, const PlanProgram *x, int s, int64_t a
   const char *group = x->steps[s].recomputed ? "recomputed" : phase_text(c->phase);
   event(t, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", c->name, "cat", group, "ph", "X",
                      "ts", us(at), "dur", us(c->ns), "pid", pid, "tid", 1, "args", args));
+}
+
+static void copy_event(Trace *t, int pid, const PlanCopy *c) {
+  const PlanBuf *stage = &t->plan->bufs.at[c->stage];
+  json_t *args = json_pack("{s:I,s:i,s:i}", "bytes", (json_int_t)stage->bytes, "from step", c->begin + 1, "before step", c->end + 1);
+  const char *to = c->to_host ? "to the host" : "to the device";
+  event(t, json_pack("{s:s,s:s,s:s,s:f,s:f,s:i,s:i,s:o}", "name", t->plan->bufs.at[c->host].name, "cat", to, "ph", "X", "ts",
+                     us(c->from_ns), "dur", us(c->to_ns - c->from_ns), "pid", pid, "tid", c->to_host ? 3 : 2, "args", args));
 }
 
 /* Bytes of each class alive at each step: [step][class]. */
@@ -95,7 +105,9 @@ void plan_trace(const Plan *p, FILE *to) {
     const PlanProgram *x = &p->programs.at[i];
     int64_t(*live)[BC_COUNT] = live_bytes(&t, i), at = 0;
     name_process(&t, i);
+    for (int k = 0; k < x->ncopies; k++) copy_event(&t, i + 1, &x->copies[k]);
     for (int s = 0; s < x->nsteps; s++) {
+      if (x->begin_ns) at = x->begin_ns[s];
       counter(&t, i + 1, live[s], at);
       step_event(&t, i + 1, x, s, at);
       at += x->clusters.at[x->steps[s].cluster].ns;

@@ -32,6 +32,17 @@ while read -r vram plan; do
   check "--vram $vram is plan $plan" [ "$(field plan "$work/again")" = "$plan" ]
 done < "$work/pairs"
 
+# Host memory: a row says what it pins, and is the plan of its size.
+run hosts explore models/char.mt --target rtx3090 --vary host-ram=0,64M
+check "host memory can be varied" [ $code = 0 ]
+check "the table has a column of host memory" grep -q "on host" "$work/hosts"
+check "each setting has a head" [ "$(grep -c "host-ram=" "$work/hosts")" = 2 ]
+run hosted explore models/gpt2.mt --target rtx3090 --vram 1G..3G --host-ram 2G --json
+sed -n '/"rows"/,$p' "$work/hosted" > "$work/tail"
+run again plan models/gpt2.mt --target rtx3090 --host-ram 2G --vram "$(field vram "$work/tail" | head -1)" --json
+check "the floor pins what its row says" [ "$(field host_bytes "$work/again" | head -1)" = "$(field host_bytes "$work/tail" | head -1)" ]
+check "the floor pins something" [ "$(field host_bytes "$work/tail" | head -1)" -gt 0 ]
+
 # Text: the floor, the knee, what more brings; the same twice.
 run text explore models/gpt2.mt --target rtx4090 --vram 12G
 for word in "the floor" "knee" "best first step" "+2 GiB" "--vram 12 GiB" "nothing fits; above"; do

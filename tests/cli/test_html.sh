@@ -18,6 +18,8 @@ mtc plan models/char.mt --target cpu --vram 16M --html "$work/plan.html" --trace
 check "plan --html exits with 0" [ $? = 0 ]
 mtc explore models/char.mt --target rtx3090 --vram 850M..1G --vary B=1,3 --html "$work/explore.html" > "$work/explore.txt" 2>> "$work/err"
 check "explore --html exits with 0" [ $? = 0 ]
+mtc plan models/char.mt --target cpu --vram 8M --host-ram 64M --html "$work/hosted.html" > /dev/null 2>> "$work/err"
+check "a plan with host memory has a page" [ $? = 0 ]
 check "what was written is said" grep -q "wrote $work/explore.html" "$work/err"
 mtc plan models/char.mt --target cpu --vram 16M -q --html "$work/again.html" > /dev/null
 check "the same page again" cmp -s "$work/plan.html" "$work/again.html"
@@ -29,7 +31,7 @@ mtc plan models/char.mt --target cpu --vram 16M -q --html "$work/no/such/folder.
 check "a folder that is not there exits with 6" [ $? = 6 ]
 
 if command -v xmllint > /dev/null; then
-  for page in plan explore; do check "$page.html is well-formed" xmllint --noout "$work/$page.html"; done
+  for page in plan explore hosted; do check "$page.html is well-formed" xmllint --noout "$work/$page.html"; done
 fi
 
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -72,7 +74,7 @@ open_page() { # open_page FILE FLAGS..: the page's DOM in $work/dom, its console
     --enable-logging=stderr --v=0 "$@" --dump-dom "file://$file" > "$work/dom" 2> "$work/log" < /dev/null
   grep -i 'CONSOLE' "$work/log" > "$work/console"
 }
-for page in plan explore; do
+for page in plan explore hosted; do
   awk -v js="$work/drive.js" '/^<\/body>/ { print "<script>"; while ((getline line < js) > 0) print line; print "</script>" } { print }' \
     "$work/$page.html" > "$work/$page.driven.html"
   for scheme in 0 1; do

@@ -21,14 +21,18 @@ typedef struct {
   size_t size;
 } Fixture;
 
-static Fixture page_of(const char *file, const char *target, int64_t budget) {
+static Fixture hosted_page_of(const char *file, const char *target, int64_t budget, int64_t host) {
   Fixture f = {.a = arena_new()};
-  f.r = planned(f.a, file, target, budget);
+  f.r = planned_with(f.a, file, target, budget, host);
   assert_non_null(f.r.plan);
   FILE *to = open_memstream(&f.page, &f.size);
   html_page(&f.r, NULL, to);
   fclose(to);
   return f;
+}
+
+static Fixture page_of(const char *file, const char *target, int64_t budget) {
+  return hosted_page_of(file, target, budget, 0);
 }
 
 static void done(Fixture *f) {
@@ -65,7 +69,7 @@ static void read_name(const char *tag, char *name, size_t size) {
   snprintf(name, size, "%.*s", (int)strcspn(at, "\""), at);
 }
 
-/* The maps of the page: one a program, the persistent buffers last. */
+/* The maps of the page: one a program, the persistent buffers, those on the host. Bars of copies have a text of their own. */
 static Maps maps_of(Fixture *f) {
   Maps m = {0};
   for (const char *p = f->page; (p = strstr(p, "<")); p++) {
@@ -74,7 +78,7 @@ static Maps maps_of(Fixture *f) {
                  .high = attribute(p, "data-high", -1) * MAP_UNIT};
       vec_push(f->a, &m.all, one);
     }
-    if (strncmp(p, "<rect", 5) != 0) continue;
+    if (strncmp(p, "<rect", 5) != 0 || attribute(p, "data-t", -1) >= 0) continue;
     assert_true(m.all.n > 0);
     Rect r = {.x = attribute(p, "x", -1),
               .y = attribute(p, "y", -1) * MAP_UNIT,
@@ -124,6 +128,36 @@ static void each_buffer_has_its_rectangle(void **state) {
     }
     if (!found) fail_msg("%s has no rectangle at its place", b->name);
   }
+  done(&f);
+}
+
+static int64_t floor_of(const char *file, int64_t host) {
+  Arena *a = arena_new();
+  int64_t floor = planned_with(a, file, "cpu", 1, host).floor_bytes;
+  arena_free(a);
+  return floor;
+}
+
+static void host_memory_and_copies_are_drawn(void **state) {
+  (void)state;
+  int64_t floor = floor_of("char.mt", 1 << 30);
+  Fixture f = hosted_page_of("char.mt", "cpu", floor, 1 << 30);
+  const Plan *p = f.r.plan;
+  Maps m = maps_of(&f);
+  assert_int_equal(m.all.n, p->programs.n + 2);
+  const Map *host = &vec_last(&m.all);
+  int on_host = 0, copies = 0, bars = 0;
+  double drawn = 0;
+  for (int i = 0; i < p->bufs.n; i++) on_host += p->bufs.at[i].space == SPACE_HOST;
+  for (int i = 0; i < host->all.n; i++) drawn += host->all.at[i].h;
+  assert_int_equal(host->all.n, on_host);
+  assert_true(drawn == (double)p->host_bytes);
+  for (int i = 0; i < m.all.n; i++) assert_apart(&m.all.at[i]);
+  for (int i = 0; i < p->programs.n; i++) copies += p->programs.at[i].ncopies;
+  for (const char *at = f.page; (at = strstr(at, "<rect")); at++) bars += attribute(at, "data-t", -1) >= 0;
+  assert_true(copies > 0);
+  assert_int_equal(bars, copies);
+  assert_non_null(strstr(f.page, "<table id=\"host\">"));
   done(&f);
 }
 
@@ -226,49 +260,98 @@ static void merging_keeps_all_and_overlaps_nothing(void **state) {
 
 /* ---- the trace ---- */
 
-static void the_trace_follows_the_steps(void **state) {
-  (void)state;
-  Fixture f = page_of("char.mt", "cpu", 16 << 20);
+/* The trace of a plan, read back. */
+static json_t *trace_of(const Plan *p) {
   char *text = NULL;
   size_t size = 0;
   FILE *to = open_memstream(&text, &size);
-  plan_trace(f.r.plan, to);
+  plan_trace(p, to);
   fclose(to);
   json_error_t e;
-  json_t *o = json_loads(text, 0, &e), *events = json_object_get(o, "traceEvents"), *ev;
+  json_t *o = json_loads(text, 0, &e);
+  free(text);
   assert_non_null(o);
+  return o;
+}
+
+/* Events of a program's row: how many. They follow one another without overlap, and without gaps where that is asked for; *end
+ * is that of the last. */
+static int row_of(const json_t *o, int pid, int tid, bool gapless, double *end) {
   size_t i;
-  int steps = 0, wanted = 0;
-  double end = 0, micro = 0;
-  int64_t highest = 0;
-  json_array_foreach(events, i, ev) {
-    const char *ph = json_string_value(json_object_get(ev, "ph"));
-    int pid = (int)json_integer_value(json_object_get(ev, "pid"));
-    if (!strcmp(ph, "M")) end = 0;
-    if (!strcmp(ph, "C") && pid == 1) {
-      const char *key;
-      json_t *v;
-      int64_t sum = 0;
-      json_object_foreach(json_object_get(ev, "args"), key, v) sum += json_integer_value(v);
-      if (sum > highest) highest = sum;
-    }
-    if (strcmp(ph, "X") != 0) continue;
-    steps++;
-    double ts = json_number_value(json_object_get(ev, "ts")),
-           dur = json_number_value(json_object_get(ev, "dur"));
-    assert_true(fabs(ts - end) < 0.01);
-    end = ts + dur;
-    if (pid == 1) micro = end;
+  json_t *ev;
+  int n = 0;
+  *end = 0;
+  json_array_foreach(json_object_get(o, "traceEvents"), i, ev) {
+    if (strcmp(json_string_value(json_object_get(ev, "ph")), "X") != 0) continue;
+    if (json_integer_value(json_object_get(ev, "pid")) != pid || json_integer_value(json_object_get(ev, "tid")) != tid) continue;
+    double ts = json_number_value(json_object_get(ev, "ts")), dur = json_number_value(json_object_get(ev, "dur"));
+    assert_true(ts > *end - 0.01 && dur >= 0);
+    if (gapless) assert_true(ts < *end + 0.01);
+    *end = ts + dur;
+    n++;
   }
-  for (int k = 0; k < f.r.plan->programs.n; k++) wanted += f.r.plan->programs.at[k].nsteps;
-  assert_int_equal(steps, wanted);
-  assert_true(fabs(micro * 1000 - (double)f.r.plan->programs.at[0].ns) < 100);
-  Ledger l = plan_ledger(f.r.plan);
+  return n;
+}
+
+static int64_t highest_count(const json_t *o, int pid) {
+  size_t i;
+  json_t *ev, *v;
+  const char *key;
+  int64_t highest = 0;
+  json_array_foreach(json_object_get(o, "traceEvents"), i, ev) {
+    if (strcmp(json_string_value(json_object_get(ev, "ph")), "C") != 0) continue;
+    if (json_integer_value(json_object_get(ev, "pid")) != pid) continue;
+    int64_t sum = 0;
+    json_object_foreach(json_object_get(ev, "args"), key, v) sum += json_integer_value(v);
+    if (sum > highest) highest = sum;
+  }
+  return highest;
+}
+
+static void the_trace_follows_the_steps(void **state) {
+  (void)state;
+  Fixture f = page_of("char.mt", "cpu", 16 << 20);
+  const Plan *p = f.r.plan;
+  json_t *o = trace_of(p);
+  for (int k = 0; k < p->programs.n; k++) {
+    double end;
+    assert_int_equal(row_of(o, k + 1, 1, true, &end), p->programs.at[k].nsteps);
+    assert_true(fabs(end * 1000 - (double)p->programs.at[k].ns) < 100);
+  }
+  Ledger l = plan_ledger(p);
   int64_t sum = 0;
   for (int c = 0; c < BC_COUNT; c++) sum += l.bytes[c];
-  assert_int_equal(highest, sum);
+  assert_int_equal(highest_count(o, 1), sum);
   json_decref(o);
-  free(text);
+  done(&f);
+}
+
+static void the_trace_shows_copies(void **state) {
+  (void)state;
+  int64_t floor = floor_of("char.mt", 1 << 30);
+  Fixture f = hosted_page_of("char.mt", "cpu", floor, 1 << 30);
+  const Plan *p = f.r.plan;
+  json_t *o = trace_of(p);
+  for (int k = 0; k < p->programs.n; k++) {
+    const PlanProgram *x = &p->programs.at[k];
+    double end[3], latest = 0;
+    int out = 0, n[3];
+    for (int i = 0; i < x->ncopies; i++) out += x->copies[i].to_host;
+    for (int row = 0; row < 3; row++) {
+      n[row] = row_of(o, k + 1, row + 1, false, &end[row]);
+      latest = fmax(latest, end[row]);
+    }
+    assert_int_equal(n[0], x->nsteps);
+    assert_int_equal(n[1], x->ncopies - out);
+    assert_int_equal(n[2], out);
+    assert_true(fabs(latest * 1000 - (double)x->ns) < 100);
+    for (int i = 0; i < x->ncopies; i++) {
+      const PlanCopy *c = &x->copies[i];
+      if (!c->to_host) assert_true(c->end == x->nsteps || c->to_ns <= x->begin_ns[c->end] + 1);
+      if (c->to_host) assert_true(c->begin == x->nsteps || c->from_ns + 1 >= x->begin_ns[c->begin - 1]);
+    }
+  }
+  json_decref(o);
   done(&f);
 }
 
@@ -278,6 +361,8 @@ int main(void) {
                                      cmocka_unit_test(one_file_is_enough),
                                      cmocka_unit_test(the_curve_reaches_the_peak),
                                      cmocka_unit_test(merging_keeps_all_and_overlaps_nothing),
-                                     cmocka_unit_test(the_trace_follows_the_steps)};
+                                     cmocka_unit_test(the_trace_follows_the_steps),
+                                     cmocka_unit_test(host_memory_and_copies_are_drawn),
+                                     cmocka_unit_test(the_trace_shows_copies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
