@@ -68,6 +68,16 @@ void cuda_build_no_wgmma(CudaBuild *b, bool without) {
   b->no_wgmma = without;
 }
 
+/* Where in mt_schedules these words lie, in bytes. */
+static int64_t add_table(CudaBuild *b, int n, const int32_t *words) {
+  for (int at = 0; at + n <= b->tables.n; at += 4)
+    if (!memcmp(b->tables.at + at, words, (size_t)n * 4)) return (int64_t)at * 4;
+  int at = b->tables.n;
+  for (int i = 0; i < n; i++) vec_push(b->arena, &b->tables, words[i]);
+  while (b->tables.n % 4) vec_push(b->arena, &b->tables, -1);
+  return (int64_t)at * 4;
+}
+
 /* ---- loop nests ---- */
 /* The last words of a path as a C name: "h.3.mlp.gelu" -> "mlp_gelu". Layers share functions, so
  * numbers go. */
@@ -105,16 +115,31 @@ static void check_workspace(const Cmd *c, int64_t need) {
          c->name, (long long)need, (long long)c->workspace_bytes);
 }
 
+/* Keys of random numbers lie with the schedules, so that layers share their functions. */
+static int64_t add_keys(CudaBuild *b, const Kernel *k) {
+  int32_t *words = arena_array(b->arena, int32_t, 2 * k->nkeys + 1);
+  for (int i = 0; i < k->nkeys; i++) {
+    uint32_t halves[] = {(uint32_t)k->keys[i], (uint32_t)(k->keys[i] >> 32)};
+    memcpy(words + 2 * i, halves, sizeof halves);
+  }
+  return k->nkeys ? add_table(b, 2 * k->nkeys, words) : 0;
+}
+
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
   check_workspace(c, cuda_workspace(k));
   CudaFunction f[MAX_LAUNCHES];
   int n = kernel_print_cuda(k, b->target->sm, 0, b->arena, f, MAX_LAUNCHES, why);
+  int64_t keys = add_keys(b, k);
   for (int i = 0; i < n; i++) {
-    ensure(f[i].grid < INT32_MAX, "a grid of %lld blocks", (long long)f[i].grid);
+    int64_t grid = f[i].grid, most = (int64_t)f[i].per_sm * b->target->units;
+    if (most && most < grid) grid = most;
+    ensure(grid < INT32_MAX, "a grid of %lld blocks", (long long)grid);
     c->launches[i] = (Launch){.kernel = small_function(b, k, &f[i], i),
-                              .grid = {(int)f[i].grid, 1, 1},
+                              .grid = {(int)grid, 1, 1},
                               .threads = f[i].threads,
-                              .shared = f[i].shared};
+                              .shared = f[i].shared,
+                              .rows = k->nkeys,
+                              .table_offset = keys};
   }
   c->nlaunches = n;
   return n > 0;
@@ -233,16 +258,6 @@ static const char *layout_fault(Arena *a, const Cmd *c, int64_t granule) {
   return NULL;
 }
 
-static int64_t add_table(CudaBuild *b, const AttSchedule *s) {
-  int n = s->rounds * s->blocks;
-  for (int at = 0; at + n <= b->tables.n; at += 4)
-    if (!memcmp(b->tables.at + at, s->table, (size_t)n * 4)) return (int64_t)at * 4;
-  int at = b->tables.n;
-  for (int i = 0; i < n; i++) vec_push(b->arena, &b->tables, s->table[i]);
-  while (b->tables.n % 4) vec_push(b->arena, &b->tables, -1);
-  return (int64_t)at * 4;
-}
-
 static const Scheduled *schedule_of(CudaBuild *b, const AttProblem *p, int own) {
   for (int i = 0; i < b->scheduled.n; i++) {
     const Scheduled *s = &b->scheduled.at[i];
@@ -252,7 +267,7 @@ static const Scheduled *schedule_of(CudaBuild *b, const AttProblem *p, int own) 
   }
   AttSchedule t = attention_schedule(p, &b->own.at[own].variant, b->arena);
   vec_push(b->arena, &b->scheduled,
-           ((Scheduled){own, t.blocks, p->batch, p->tq, p->heads, p->kv_heads, add_table(b, &t)}));
+           ((Scheduled){own, t.blocks, p->batch, p->tq, p->heads, p->kv_heads, add_table(b, t.rounds * t.blocks, t.table)}));
   return &vec_last(&b->scheduled);
 }
 
@@ -309,7 +324,7 @@ static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, int own) {
 static const char *tables_text(const CudaBuild *b) {
   Str s = {.arena = b->arena};
   str_addf(&s,
-           "// orders of tiles of persistent attention kernels\nextern \"C\" __device__ int "
+           "// orders of tiles of persistent attention kernels, keys of random numbers\nextern \"C\" __device__ int "
            "mt_schedules[%d] = {",
            b->tables.n);
   for (int i = 0; i < b->tables.n; i++) str_addf(&s, "%s%d", i ? "," : "", b->tables.at[i]);

@@ -71,6 +71,8 @@ typedef struct {
   int key_slot;
   KIndex element; /* KI_RANDOM: within the sample */
   bool rounds;    /* the op can leave dtype's values, so that the result is rounded */
+  bool near_one;  /* a tanh whose users add it to 1 or take its square from 1: small ones may be off
+                     by a rounding of 1 */
   uint32_t mask;  /* loop axes it depends on */
   int stage;      /* KI_REDUCEs in a row that it waits for: the first pass that can compute it */
   bool late;      /* depends on a KI_SUM */

@@ -106,6 +106,7 @@ static KReg lower_elem(Lower *l, const Node *n, const AxisMap *map) {
   KInstr i = {.kind = KI_OP, .op = n->op, .dtype = t, .nin = n->nin};
   for (int k = 0; k < n->nin; k++) i.in[k] = lower_value(l, n->in[k], map);
   i.rounds = is_half(t) && !exact_op(n->op);
+  i.near_one = n->op == OP_TANH && n->tag && !strcmp(n->tag, "gelu");
   return lower_add(l, i);
 }
 

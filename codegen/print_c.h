@@ -16,6 +16,8 @@ void c_stored(Str *out, DType t, const char *value);
 void c_index(Str *out, const KIndex *i, const KNest *n);
 /* The right-hand side that computes register r; KI_REDUCE and KI_SUM have none. */
 void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r);
+/* The same before it is rounded to its dtype. */
+void c_unrounded(Str *out, const Kernel *k, const KNest *n, KReg r);
 /* "p3[..] = v7;" */
 void c_store(Str *out, const Kernel *k, const KNest *n, const KStore *s);
 

@@ -222,9 +222,8 @@ static void random_bits(Str *out, const KNest *n, const KInstr *i) {
   str_add(out, ")");
 }
 
-void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r) {
+void c_unrounded(Str *out, const Kernel *k, const KNest *n, KReg r) {
   const KInstr *i = &k->instrs[r];
-  if (i->rounds) str_addf(out, "mt_round_%s(", dtype_name(i->dtype));
   const char *narrow = i->kind == KI_OP && i->op != OP_CAST ? narrowed(i->dtype) : NULL;
   if (narrow) str_addf(out, "%s(", narrow);
   switch (i->kind) {
@@ -257,6 +256,12 @@ void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r) {
       bug("a reduction is no expression");
   }
   if (narrow) str_add(out, ")");
+}
+
+void c_expression(Str *out, const Kernel *k, const KNest *n, KReg r) {
+  const KInstr *i = &k->instrs[r];
+  if (i->rounds) str_addf(out, "mt_round_%s(", dtype_name(i->dtype));
+  c_unrounded(out, k, n, r);
   if (i->rounds) str_add(out, ")");
 }
 

@@ -40,15 +40,28 @@ const char *pr_text(Printer *p, const char *fmt, ...) {
   return s;
 }
 
-void pr_define(Printer *p, KReg r) {
+/* The right-hand side of register r before it is rounded. */
+static const char *unrounded(Printer *p, KReg r) {
+  const KInstr *d = pr_instr(p, r);
+  if (d->near_one) return pr_text(p, "mt_tanh_far(v%d)", (int)d->in[0]);
   Str e = {.arena = p->out.arena};
-  c_expression(&e, p->k, p->n, r);
-  pr_line(p, "const %s v%d = %s;", c_register_type(pr_instr(p, r)->dtype), (int)r, e.text);
+  c_unrounded(&e, p->k, p->n, r);
+  return e.text;
+}
+
+static void define(Printer *p, KReg r, const char *value) {
+  const KInstr *d = pr_instr(p, r);
+  if (d->rounds) value = pr_text(p, "mt_round_%s(%s)", dtype_name(d->dtype), value);
+  pr_line(p, "const %s v%d = %s;", c_register_type(d->dtype), (int)r, value);
+}
+
+void pr_define(Printer *p, KReg r) {
+  define(p, r, unrounded(p, r));
 }
 
 void pr_uniform(Printer *p) {
   for (int i = 0; i < p->k->nkeys; i++)
-    pr_line(p, "const unsigned long long key%d = 0x%llxull;", i, (unsigned long long)p->k->keys[i]);
+    pr_line(p, "const uint64_t key%d = (uint64_t)keys[%d] << 32 | keys[%d];", i, 2 * i + 1, 2 * i);
   for (int i = 0; i < p->k->nuniform; i++) pr_define(p, p->k->uniform[i]);
 }
 
@@ -116,42 +129,97 @@ const char *pr_vector_value(Printer *p, KReg r) {
                  p->width, l->param, at.text);
 }
 
-void pr_declare_stores(Printer *p, const KPass *pass) {
-  int width = p->n->map ? p->width : GRANULE;
-  for (int i = 0; i < pass->nstores; i++)
-    pr_line(p, "MtVector<%s, %d> o%d;", c_memory_type(p->k->params[pass->stores[i].param].dtype),
-            width, pass->stores[i].param);
+static bool is_half(DType t) {
+  return t == DT_BF16 || t == DT_F16;
 }
 
-/* The memory element that register r becomes. A bf16 register holds a bf16 value: its upper half is
- * all of it. */
-static const char *stored(Printer *p, KReg r, DType t) {
-  if (t == DT_BF16 && pr_instr(p, r)->dtype == DT_BF16)
-    return pr_text(p, "(uint16_t)(mt_bits(v%d) >> 16)", (int)r);
+/* Memory that is moved in words of two elements. */
+static bool is_packed(DType t) {
+  return dtype_bytes(t) == 2;
+}
+
+const char *pr_vector_element(Printer *p, DType t, const char *name, const char *at) {
+  if (is_packed(t)) return pr_text(p, "mt_%s_at(%s, %s)", dtype_name(t), name, at);
   Str e = {.arena = p->out.arena};
-  c_stored(&e, t, pr_text(p, "v%d", (int)r));
+  c_loaded(&e, t, pr_text(p, "%s.x[%s]", name, at));
   return e.text;
 }
 
-void pr_element(Printer *p, const KPass *pass, bool rows) {
-  for (int i = 0; i < pass->nregs; i++) {
-    KReg r = pass->regs[i];
-    const KInstr *d = pr_instr(p, r);
-    if (pr_vector_load(p, r)) {
-      Str e = {.arena = p->out.arena};
-      c_loaded(&e, p->k->params[d->param].dtype, pr_text(p, "r%d.x[j]", (int)r));
-      pr_line(p, "const %s v%d = %s;", c_register_type(d->dtype), (int)r, e.text);
-    } else if (rows && d->kept && p->held[r]) {
-      pr_line(p, "const %s v%d = k%d[it][j];", c_register_type(d->dtype), (int)r, (int)r);
-    } else {
-      pr_define(p, r);
-      if (rows && d->kept) pr_line(p, "k%d[it][j] = v%d;", (int)r, (int)r);
-    }
+/* What a store gathers before it goes to memory: 16-bit elements are packed on the way out. */
+static const char *gathered_type(DType t) {
+  return is_packed(t) ? c_register_type(t) : c_memory_type(t);
+}
+
+void pr_declare_stores(Printer *p, const KPass *pass) {
+  int width = p->n->map ? p->width : GRANULE;
+  for (int i = 0; i < pass->nstores; i++)
+    pr_line(p, "MtVector<%s, %d> o%d;", gathered_type(p->k->params[pass->stores[i].param].dtype),
+            width, pass->stores[i].param);
+}
+
+/* Packing rounds: a register that is stored is gathered before its own rounding, which then is of
+ * use to other readers alone. */
+static bool packs(const Printer *p, const KPass *pass, KReg r) {
+  const KInstr *d = pr_instr(p, r);
+  if (!d->rounds || !is_half(d->dtype) || d->kept) return false;
+  bool here = false, stored = false;
+  for (int i = 0; i < pass->nregs; i++) here |= pass->regs[i] == r;
+  for (int i = 0; i < pass->nstores; i++)
+    stored |=
+        pass->stores[i].value == r && p->k->params[pass->stores[i].param].dtype == d->dtype;
+  return here && stored;
+}
+
+static void element_register(Printer *p, const KPass *pass, bool rows, KReg r) {
+  const KInstr *d = pr_instr(p, r);
+  const char *type = c_register_type(d->dtype);
+  if (pr_vector_load(p, r)) {
+    const char *x =
+        pr_vector_element(p, p->k->params[d->param].dtype, pr_text(p, "r%d", (int)r), "j");
+    pr_line(p, "const %s v%d = %s;", type, (int)r, x);
+  } else if (rows && d->kept && p->held[r]) {
+    pr_line(p, "const %s v%d = k%d[it][j];", type, (int)r, (int)r);
+  } else if (packs(p, pass, r)) {
+    pr_line(p, "const float u%d = %s;", (int)r, unrounded(p, r));
+    define(p, r, pr_text(p, "u%d", (int)r));
+  } else {
+    pr_define(p, r);
+    if (rows && d->kept) pr_line(p, "k%d[it][j] = v%d;", (int)r, (int)r);
   }
+}
+
+void pr_element(Printer *p, const KPass *pass, bool rows) {
+  for (int i = 0; i < pass->nregs; i++) element_register(p, pass, rows, pass->regs[i]);
   for (int i = 0; i < pass->nstores; i++) {
     const KStore *s = &pass->stores[i];
-    pr_line(p, "o%d.x[j] = %s;", s->param, stored(p, s->value, p->k->params[s->param].dtype));
+    DType t = p->k->params[s->param].dtype;
+    Str e = {.arena = p->out.arena};
+    if (is_packed(t))
+      str_addf(&e, "%c%d", packs(p, pass, s->value) ? 'u' : 'v', (int)s->value);
+    else
+      c_stored(&e, t, pr_text(p, "v%d", (int)s->value));
+    pr_line(p, "o%d.x[j] = %s;", s->param, e.text);
   }
+}
+
+/* The function that moves a gathered vector of s to memory. */
+static const char *put_name(const Printer *p, const KPass *pass, const KStore *s) {
+  DType t = p->k->params[s->param].dtype;
+  if (!is_packed(t)) return "mt_put";
+  if (t != DT_BF16) return t == DT_F16 ? "mt_put_f16" : "mt_put_u16";
+  bool exact = pr_instr(p, s->value)->dtype == DT_BF16 && !packs(p, pass, s->value);
+  return exact ? "mt_put_bf16_top" : "mt_put_bf16";
+}
+
+/* Element j of a gathered vector as a memory element. */
+static const char *gathered(Printer *p, const KStore *s) {
+  DType t = p->k->params[s->param].dtype;
+  Str e = {.arena = p->out.arena};
+  str_addf(&e, "o%d.x[j]", s->param);
+  if (!is_packed(t)) return e.text;
+  Str packed = {.arena = p->out.arena};
+  c_stored(&packed, t, e.text);
+  return packed.text;
 }
 
 const char *pr_store_guard(Printer *p, uint32_t mask) {
@@ -168,17 +236,19 @@ void pr_store_vectors(Printer *p, const KPass *pass, const char *end) {
     if (!pr_vector_store(p, s)) continue;
     Str at = {.arena = p->out.arena};
     c_index(&at, &s->at, p->n);
+    const char *put =
+        pr_text(p, "%s(p%d + %s, o%d);", put_name(p, pass, s), s->param, at.text, s->param);
     if (!end) {
-      pr_line(p, "mt_put(p%d + %s, o%d);", s->param, at.text, s->param);
+      pr_line(p, "%s", put);
       continue;
     }
     pr_open(p, "if (c + %d <= %s) {", GRANULE, end);
-    pr_line(p, "mt_put(p%d + %s, o%d);", s->param, at.text, s->param);
+    pr_line(p, "%s", put);
     p->depth--;
     pr_open(p, "} else {");
     pr_line(p, "#pragma unroll");
-    pr_line(p, "for (int j = 0; j < %d; j++) if (c + j < %s) (p%d + %s)[j] = o%d.x[j];", GRANULE,
-            end, s->param, at.text, s->param);
+    pr_line(p, "for (int j = 0; j < %d; j++) if (c + j < %s) (p%d + %s)[j] = %s;", GRANULE, end,
+            s->param, at.text, gathered(p, s));
     pr_close(p);
   }
 }
@@ -195,7 +265,7 @@ void pr_store_scalars(Printer *p, const KPass *pass) {
     if (pr_vector_store(p, s)) continue;
     Str at = {.arena = p->out.arena};
     c_index(&at, &s->at, p->n);
-    pr_line(p, "p%d[%s] = o%d.x[j];", s->param, at.text, s->param);
+    pr_line(p, "p%d[%s] = %s;", s->param, at.text, gathered(p, s));
   }
 }
 
@@ -247,16 +317,26 @@ static const char *index_type(const Printer *p) {
 }
 
 /* ---- map nests ---- */
+static bool any_vector(const Printer *p, int bytes) {
+  const KPass *pass = &p->n->passes[0];
+  for (int i = 0; i < pass->nregs; i++)
+    if (pr_vector_load(p, pass->regs[i]) &&
+        dtype_bytes(p->k->params[pr_instr(p, pass->regs[i])->param].dtype) >= bytes)
+      return true;
+  for (int i = 0; i < pass->nstores; i++)
+    if (pr_vector_store(p, &pass->stores[i]) &&
+        dtype_bytes(p->k->params[pass->stores[i].param].dtype) >= bytes)
+      return true;
+  return false;
+}
+
+/* Elements of a thread: as many as one transaction moves of the widest operand, so that the
+ * transactions of a warp are whole. */
 static int widest(Printer *p, int64_t dim) {
-  for (int w = GRANULE; w > 1; w /= 2) {
-    p->width = w;
-    if (dim % w) continue;
-    const KPass *pass = &p->n->passes[0];
-    for (int i = 0; i < pass->nregs; i++)
-      if (pr_vector_load(p, pass->regs[i])) return w;
-    for (int i = 0; i < pass->nstores; i++)
-      if (pr_vector_store(p, &pass->stores[i])) return w;
-  }
+  for (p->width = GRANULE; p->width > 1; p->width /= 2)
+    if (dim % p->width == 0 && any_vector(p, 1) &&
+        !any_vector(p, VECTOR_BYTES / p->width + 1))
+      return p->width;
   return 1;
 }
 
@@ -379,6 +459,9 @@ static void print_params(Printer *p) {
     str_addf(&p->out, "%s\n    %s%s *p%d /* %s %s */", i ? "," : "",
              k->params[i].out ? "" : "const ", c_memory_type(k->params[i].dtype), i,
              dtype_name(k->params[i].dtype), shape_text(p->out.arena, &k->params[i].shape));
+  if (k->nkeys)
+    str_addf(&p->out, "%s\n    const uint32_t *keys /* of random numbers, low word first */",
+             k->nparams ? "," : "");
   if (cuda_workspace(k))
     str_addf(&p->out, "%s\n    float *w /* partial sums */", k->nparams ? "," : "");
   str_add(&p->out, ") {\n");
@@ -415,8 +498,8 @@ int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunctio
     p.held = arena_array(a, bool, k->ninstrs + 1);
     p.cache = arena_array(a, uint8_t, k->ninstrs + 1);
     p.index = index_type(&p);
-    p.ahead = choice == CUDA_AHEAD;
-    p.thrifty = choice == CUDA_ONE_BLOCK;
+    p.ring = arena_array(a, int64_t, k->ninstrs + 1);
+    p.thrifty = choice != CUDA_FULL;
     out[i] = (CudaFunction){0};
     print_params(&p);
     if (k->flat_sums && !p.n->late && !p.n->side && pr_count_sums(p.n))
@@ -425,6 +508,8 @@ int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunctio
       late_nest(&p, &out[i]);
     else if (p.n->map)
       map_nest(&p, &out[i]);
+    else if (!p.n->side && (pr_count_sums(p.n) || p.n->nrow_sums))
+      pr_sum_nest(&p, &out[i]);
     else
       pr_row_nest(&p, &out[i]);
     str_add(&p.out, "}\n");

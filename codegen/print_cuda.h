@@ -14,6 +14,8 @@ typedef struct {
   const char
       *body; /* "(const float *p0, ..) { .. }" without its name: equal texts are one function */
   int64_t grid;
+  int per_sm; /* blocks of an SM that take all work in turn, so that more than fit are no use; 0 =
+                 the grid is what it must be */
   int threads, shared; /* shared: bytes of dynamic shared memory */
   int resident; /* blocks that an SM should hold, for __launch_bounds__; 0 = as ptxas likes; 1
                    spills least */
@@ -22,7 +24,7 @@ typedef struct {
 /* Functions in the order of their launches, at most `most`, for compute capability sm. Returns
  * their number, or 0 with a sentence in *why. Choices give the same bits, fastest first: ptxas may
  * spill registers in one and not in the next. */
-enum { CUDA_AHEAD, CUDA_TWO_BLOCKS, CUDA_ONE_BLOCK, CUDA_CHOICES };
+enum { CUDA_FULL, CUDA_THRIFTY, CUDA_ONE_BLOCK, CUDA_CHOICES };
 int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunction *out, int most,
                       const char **why);
 

@@ -1,5 +1,6 @@
 /* print_cuda_impl.h - between the files of the CUDA printer: print_cuda.c (text, vectors, indices,
- * maps, the functions) and print_cuda_rows.c (nests with rows and sums). */
+ * maps, the functions), print_cuda_rows.c (nests with rows), print_cuda_ring.c (rows loaded ahead) and
+ * print_cuda_sums.c (sums over rows). */
 #ifndef MTC_PRINT_CUDA_IMPL_H
 #define MTC_PRINT_CUDA_IMPL_H
 #include "print_cuda.h"
@@ -10,8 +11,9 @@ enum {
   VECTOR_BYTES = 16 /* of one transaction */
 };
 
-/* Where loads that several passes use wait for the next one. */
-typedef enum { CACHE_NONE, CACHE_REGISTERS, CACHE_SHARED } Cache;
+/* Where the vectors of a load wait for their use: each pass loads them again, or they stay, or they
+ * came ahead of their row. */
+typedef enum { CACHE_NONE, CACHE_REGISTERS, CACHE_SHARED, CACHE_RING } Cache;
 
 typedef struct {
   const Kernel *k;
@@ -28,14 +30,21 @@ typedef struct {
   int unroll;          /* of them, those in flight together */
   bool exact;          /* every thread has just `items` granules */
   bool whole;          /* no granule crosses the end of a row */
+  bool tail;           /* the granule that does comes after the others */
   int64_t slices;      /* blocks that share the columns of a row */
-  bool ahead;          /* vectors of a thread's next row are loaded while it works on one */
   bool thrifty;        /* few registers: fewer granules of long rows in flight */
-  bool
-      lockstep; /* rows of a block share barriers: those past the end take part as `live` = false */
-  bool *held;   /* registers and vectors that an earlier pass left */
-  uint8_t *cache; /* Cache of each load */
+  bool loop;           /* a group works on one row after another */
+  int stages;          /* rows of a group that its ring in shared memory holds; 0 = no ring */
+  bool refills;        /* the last pass starts the copies of a later row, granule by granule */
+  bool *held;          /* registers and vectors that an earlier pass left */
+  uint8_t *cache;      /* Cache of each load */
+  int64_t *ring;       /* where a load's part of the ring starts, in bytes */
 } Printer;
+
+/* What a group does one after another: rows first + group, + step, .. below end; columns from..to. */
+typedef struct {
+  const char *first, *end, *step, *from, *to;
+} RowLoop;
 
 void pr_line(Printer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void pr_open(Printer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -51,6 +60,8 @@ static inline const KGroup *pr_inner(const Printer *p) {
 
 /* "const float v3 = ..;" */
 void pr_define(Printer *p, KReg r);
+/* Element `at` of the vector `name`, as the register that memory of this dtype becomes. */
+const char *pr_vector_element(Printer *p, DType t, const char *name, const char *at);
 void pr_uniform(Printer *p); /* keys of random numbers, then what is computed once */
 /* Ranges of rows (or of elements, when the sums are over everything) that have partial sums of
  * their own. */
@@ -79,9 +90,56 @@ const char *pr_store_guard(Printer *p, uint32_t mask);
  * when step > 1. */
 void pr_split(Printer *p, const char *flat, int from, int to, int64_t step);
 
+/* ---- print_cuda_rows.c ---- */
+/* Threads and granules of rows of so many columns, without partial sums. */
+void pr_row_shape(Printer *p, int64_t cols);
+/* Of the vectors of all loads at one granule. */
+int pr_granule_registers(const Printer *p);
+/* Columns that a thread takes at once: GRANULE, or 1 where rows are not long runs of memory. */
+int pr_row_width(const Printer *p);
+/* Rows that are too long for the registers get a block that fills an SM and a ring of two rows;
+ * false when that is too much for shared memory. */
+bool pr_long_rows(Printer *p, CudaFunction *f);
+/* Loads outside the ring that several passes use stay in that many registers, or of long rows in
+ * shared memory after the bytes that f has, as far as there is room. */
+void pr_choose_caches(Printer *p, CudaFunction *f, int registers);
+/* The granules of a row's threads: what is true of them once threads and items are set. */
+void pr_granules(Printer *p, int64_t cols);
+/* Indices of the columns from the flat one. */
+void pr_columns(Printer *p, const char *flat);
+/* Granules `it` of this thread that are in flight together, below limit; c is the first column. */
+void pr_granules_open(Printer *p, const char *from, const char *limit);
+void pr_granules_close(Printer *p);
+/* All passes of the row whose indices are in scope, and stores of its row values. */
+void pr_row_body(Printer *p, const char *from, const char *to);
+void pr_row_index(Printer *p, const char *row);
+/* Whether the passes compute r for each element, or the rows once a row. */
+bool pr_in_passes(const Printer *p, KReg r, bool row_level);
 void pr_row_nest(Printer *p, CudaFunction *f);
+
+/* ---- print_cuda_ring.c: rows that are loaded ahead ---- */
+/* Loads whose vectors can come ahead of their row, in bytes a granule; 0 when there are none. */
+int pr_ring_bytes(const Printer *p);
+/* Gives them a ring when at least two rows fit `most` bytes and about `flight` bytes are on their
+ * way; returns its size. */
+int64_t pr_ring_choose(Printer *p, int64_t most, int64_t flight);
+/* The rows of a loop, each with `row` in scope; `after` is printed at the end of each. */
+void pr_row_loop(Printer *p, const RowLoop *l, void (*after)(Printer *p));
+/* Row values that were loaded ahead; false for others. */
+bool pr_scalar_ahead(const Printer *p, KReg r);
+void pr_next_scalars(Printer *p);
+const char *pr_ring_value(Printer *p, KReg r);
+/* Starts the copies that replace granule c, which the last pass has used. */
+void pr_refill(Printer *p);
+
+/* ---- print_cuda_sums.c: sums over rows ---- */
+void pr_sum_nest(Printer *p, CudaFunction *f);
 /* Sums over all elements of one row: a block for each range. */
 void pr_flat_nest(Printer *p, CudaFunction *f);
+/* A sum over all elements, kept by each thread as one number. */
+static inline bool pr_lane_sum(const Printer *p, KReg r) {
+  return p->k->flat_sums && pr_instr(p, r)->kind == KI_SUM;
+}
 /* The partial sums that the pass of the nest makes. */
 int pr_count_sums(const KNest *n);
 /* C type that a sum or maximum is folded in: "float". */

@@ -9,14 +9,15 @@ static void define(Str *s, const char *name, int64_t value) {
   str_addf(s, "#define %s %lld\n", name, (long long)value);
 }
 
-static void define_access(Str *s, const char *name, DType t,
-                          void (*fill)(Str *, DType, const char *)) {
-  str_addf(s, "#define %s(x) ", name);
-  fill(s, t, "(x)");
-  str_add(s, "\n");
+/* How an element of a vector becomes a float, and a vector of floats memory. */
+static const char *vector_load(DType t) {
+  return t == DT_BF16 ? "mt_bf16_at(v, j)" : t == DT_F16 ? "mt_f16_at(v, j)" : "(v).x[j]";
+}
+static const char *vector_put(DType t) {
+  return t == DT_BF16 ? "mt_put_bf16" : t == DT_F16 ? "mt_put_f16" : "mt_put";
 }
 
-enum { MOST_BITS = 9, SORT_PART = 1024, SUM_PLACES = 32 };
+enum { MOST_BITS = 9, SORT_PART = 1024, SUM_THREADS = 256, SUM_PLACES = 32, WARP = 32 };
 
 static int scatter_passes(const ScatterProblem *p) {
   int bits = 1;
@@ -48,9 +49,8 @@ const char *scatter_source(const ScatterProblem *p, Arena *a) {
   define(&s, "VEC", width(p));
   str_addf(&s, "#define ROW_T %s\n#define OUT_T %s\n", c_memory_type(p->row_dtype),
            c_memory_type(p->out_dtype));
-  define_access(&s, "LOAD_ROW", p->row_dtype, c_loaded);
-  define_access(&s, "LOAD_OUT", p->out_dtype, c_loaded);
-  define_access(&s, "STORE_OUT", p->out_dtype, c_stored);
+  str_addf(&s, "#define LOAD_ROW(v, j) %s\n#define LOAD_OUT(v, j) %s\n#define PUT_OUT(p, v) %s(p, v)\n",
+           vector_load(p->row_dtype), vector_load(p->out_dtype), vector_put(p->out_dtype));
   str_add(&s, cuda_scatter_add);
   return s.text;
 }
@@ -63,8 +63,10 @@ int scatter_launches(const ScatterProblem *p, Arena *a, ScatterLaunch out[SCATTE
     out[n++] = (ScatterLaunch){arena_printf(a, "scatter_count_%d", i), parts, 256};
     out[n++] = (ScatterLaunch){arena_printf(a, "scatter_move_%d", i), parts, 256};
   }
-  out[n++] = (ScatterLaunch){"scatter_sum",
-                             ceil_div(p->n, SUM_PLACES) + (p->accumulate ? 0 : p->rows), 512};
+  int64_t blocks = ceil_div(p->n, SUM_PLACES);
+  if (!p->accumulate) blocks += ceil_div(p->rows, SUM_THREADS / WARP);
+  out[n++] = (ScatterLaunch){"scatter_sum", blocks * ceil_div(p->columns, WARP * width(p)),
+                             SUM_THREADS};
   return n;
 }
 

@@ -174,6 +174,7 @@ bool cuda_launches_ready(Device *d, const Cmd *c, CudaLaunch *launches, Fail *f)
       plain_args(l, d, c, s, &t);
     } else {
       for (int k = 0; k < c->ntensors; k++) add_ptr(l, d, &c->tensors[k]);
+      if (s->rows) add_word(l, d->schedules + (CUdeviceptr)s->table_offset);
       if (c->workspace_bytes) add_word(l, device_at(d, c->workspace_offset));
     }
     if (s->shared &&

@@ -59,8 +59,8 @@ typedef struct {
   int kernel;                    /* in kernel_names */
   int grid[3], threads, shared;  /* bytes of dynamic shared memory */
   int role;                      /* attention: AttKernel of attention_cuda.h */
-  int rows, cols, store_rows;    /* wgmma: boxes of the tensor maps, 0 otherwise */
-  int64_t table_offset;          /* wgmma: its schedule, in bytes from the image's global mt_schedules */
+  int rows, cols, store_rows;    /* wgmma: boxes of the tensor maps. Loops: rows is the number of keys of random numbers */
+  int64_t table_offset;          /* of its schedule, or of those keys, in bytes from the image's global mt_schedules */
 } Launch;
 enum { MAX_LAUNCHES = 8 };
 

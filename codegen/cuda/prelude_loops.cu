@@ -3,12 +3,13 @@
 //
 // Elementary functions take the GPU's own approximations where they are good to about 1e-6 relative.
 #define MT_FN static __device__ __forceinline__
-MT_FN uint16_t mt_to_bf16(float x) {
-  uint16_t h;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
-  return h;
+// The packing conversion rounds at full rate, and its upper half is the rounded number as it is.
+MT_FN float mt_round_bf16(float x) {
+  uint32_t w;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(x), "f"(0.0f));
+  return mt_float(w);
 }
-MT_FN float mt_round_bf16(float x) { return mt_float((uint32_t)mt_to_bf16(x) << 16); }
+MT_FN uint16_t mt_to_bf16(float x) { return (uint16_t)(mt_bits(mt_round_bf16(x)) >> 16); }
 MT_FN uint16_t mt_to_f16(float x) {
   uint16_t h;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
@@ -43,23 +44,74 @@ MT_FN float mt_reciprocal(float x) {
 MT_FN float mt_exp(float x) { return mt_exp2(x * 1.44269504f); }
 MT_FN float mt_log(float x) { return logf(x); }
 MT_FN float mt_erf(float x) { return erff(x); }
+// tanh to an absolute error of 2e-7: small ones that are added to 1 need no more.
+MT_FN float mt_tanh_far(float x) { return fmaf(-2.0f, mt_reciprocal(mt_exp2(x * 2.88539008f) + 1.0f), 1.0f); }
 MT_FN float mt_tanh(float x) {
-  const float a = fabsf(x), z = x * x;
+  const float z = x * x;
   float p = fmaf(-5.70498872745e-3f, z, 2.06390887954e-2f);
   p = fmaf(p, z, -5.37397155531e-2f);
   p = fmaf(p, z, 1.33314422036e-1f);
   p = fmaf(p, z, -3.33332819422e-1f);
-  const float small = fmaf(p * z, x, x), large = fmaf(-2.0f, mt_reciprocal(mt_exp2(a * 2.88539008f) + 1.0f), 1.0f);
-  return a < 0.625f ? small : copysignf(large, x);
+  const float small = fmaf(p * z, x, x), large = copysignf(mt_tanh_far(fabsf(x)), x);
+  return fabsf(x) < 0.625f ? small : large;
 }
 
 // ---- vectors: 16 bytes a transaction ----
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) MtVector { T x[N]; };
+// 16-bit elements stay in the words that they are moved in: each is one instruction away.
+template <int N> struct alignas(2 * N < 16 ? 2 * N : 16) MtVector<uint16_t, N> { uint32_t w[N / 2]; };
+template <> struct MtVector<uint16_t, 1> { uint16_t x[1]; };
 template <class T, int N> MT_FN MtVector<T, N> mt_vector(const T *p) {
   return *(const MtVector<T, N> *)p;
 }
 template <class T, int N> MT_FN void mt_put(T *p, const MtVector<T, N> &v) {
   *(MtVector<T, N> *)p = v;
+}
+template <int N> MT_FN float mt_bf16_at(const MtVector<uint16_t, N> &v, int j) {
+  return mt_float(j % 2 ? v.w[j / 2] & 0xffff0000u : v.w[j / 2] << 16);
+}
+template <int N> MT_FN float mt_f16_at(const MtVector<uint16_t, N> &v, int j) {
+  return mt_from_f16((uint16_t)(j % 2 ? v.w[j / 2] >> 16 : v.w[j / 2]));
+}
+template <int N> MT_FN uint32_t mt_u16_at(const MtVector<uint16_t, N> &v, int j) {
+  return j % 2 ? v.w[j / 2] >> 16 : v.w[j / 2] & 0xffffu;
+}
+MT_FN float mt_bf16_at(const MtVector<uint16_t, 1> &v, int) { return mt_from_bf16(v.x[0]); }
+MT_FN float mt_f16_at(const MtVector<uint16_t, 1> &v, int) { return mt_from_f16(v.x[0]); }
+// Floats to memory as 16-bit ones: rounded, or, `top`, those that are bf16 numbers already.
+template <int N> MT_FN void mt_put_bf16(uint16_t *p, const MtVector<float, N> &v) {
+  if constexpr (N == 1) {
+    *p = mt_to_bf16(v.x[0]);
+    return;
+  }
+  MtVector<uint16_t, N> h;
+  #pragma unroll
+  for (int i = 0; i < N / 2; i++)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h.w[i]) : "f"(v.x[2 * i + 1]), "f"(v.x[2 * i]));
+  mt_put(p, h);
+}
+template <int N> MT_FN void mt_put_bf16_top(uint16_t *p, const MtVector<float, N> &v) {
+  MtVector<uint16_t, N> h;
+  #pragma unroll
+  for (int i = 0; i < N / 2; i++) h.w[i] = __byte_perm(mt_bits(v.x[2 * i]), mt_bits(v.x[2 * i + 1]), 0x7632);
+  mt_put(p, h);
+}
+template <int N> MT_FN void mt_put_f16(uint16_t *p, const MtVector<float, N> &v) {
+  if constexpr (N == 1) {
+    *p = mt_to_f16(v.x[0]);
+    return;
+  }
+  MtVector<uint16_t, N> h;
+  #pragma unroll
+  for (int i = 0; i < N / 2; i++)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h.w[i]) : "f"(v.x[2 * i + 1]), "f"(v.x[2 * i]));
+  mt_put(p, h);
+}
+template <int N> MT_FN void mt_put_u16(uint16_t *p, const MtVector<uint32_t, N> &v) {
+  MtVector<uint16_t, N> h;
+  #pragma unroll
+  for (int i = 0; i < N / 2; i++) h.w[i] = __byte_perm(v.x[2 * i], v.x[2 * i + 1], 0x5410);
+  mt_put(p, h);
 }
 // Keeps a vector as it is in memory: what is made of its elements is made again where it is needed, not held in registers.
 template <class T, int N> MT_FN void mt_keep(MtVector<T, N> &v) {
@@ -68,29 +120,87 @@ template <class T, int N> MT_FN void mt_keep(MtVector<T, N> &v) {
   for (int i = 0; i < (int)sizeof v / 4; i++) asm volatile("" : "+r"(w[i]));
 }
 
-// ---- folds of a row over its N threads: a butterfly of each warp, then the warps in order. A block of G rows folds all at
-// once ----
+// ---- rows on their way: a ring of rows in shared memory, filled by asynchronous copies ----
+// A granule has a slot of its thread's. One of 4-byte elements is two transactions: a warp moves its 1024 bytes in the order
+// of memory, so that each transaction is whole, and a thread finds its own halves free of bank conflicts.
+template <int BYTES> MT_FN void mt_copy_async(uint32_t to, const void *from) {
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES) : "memory");
+}
+MT_FN void mt_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> MT_FN void mt_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+// Again: from memory each time, also where an earlier pass had the same, whose numbers would take registers.
+template <bool AGAIN, int N> MT_FN void mt_shared_load(uint32_t (&w)[N], uint32_t at) {
+  if constexpr (N == 4 && AGAIN)
+    asm volatile("ld.volatile.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at));
+  else if constexpr (N == 4)
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at));
+  else
+    asm volatile("ld.volatile.shared.v2.b32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(at));
+}
+// The slot of this thread's granule; base: that of the first thread of its warp when granules are 32 bytes.
+template <class T> MT_FN uint32_t mt_ring(const char *shared, int thread) {
+  const int at = sizeof(T) == 4 ? thread / 32 * 1024 : thread * 8 * (int)sizeof(T);
+  return (uint32_t)__cvta_generic_to_shared(shared + at);
+}
+// from: this thread's granule; left: elements from there to the end of the row, none when <= 0. All threads of a warp call.
+template <class T> MT_FN void mt_ring_fill(uint32_t slot, const T *from, int left) {
+  if constexpr (sizeof(T) == 4) {
+    const int l = threadIdx.x % 32, at = (l ^ (l >> 3 & 1)) * 16;
+    if (left + 4 * l > 0) mt_copy_async<16>(slot + at, from - 4 * l);
+    if (left + 4 * l > 128) mt_copy_async<16>(slot + at + 512, from - 4 * l + 128);
+  } else {
+    if (left > 0) mt_copy_async<8 * sizeof(T)>(slot, from);
+  }
+}
+template <class T, bool AGAIN> MT_FN MtVector<T, 8> mt_ring_read(uint32_t slot) {
+  MtVector<T, 8> v;
+  uint32_t *w = (uint32_t *)&v;
+  if constexpr (sizeof(T) == 4) {
+    const int l = threadIdx.x % 32, odd = l >> 2 & 1;
+    uint32_t a[4], b[4];
+    mt_shared_load<AGAIN>(a, slot + ((2 * l) ^ odd) * 16);
+    mt_shared_load<AGAIN>(b, slot + ((2 * l + 1) ^ odd) * 16);
+    #pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = a[i], w[4 + i] = b[i];
+  } else {
+    uint32_t a[2 * sizeof(T)];
+    mt_shared_load<AGAIN>(a, slot);
+    #pragma unroll
+    for (int i = 0; i < 2 * (int)sizeof(T); i++) w[i] = a[i];
+  }
+  return v;
+}
+
+// ---- folds of a row over its N threads: a butterfly of each warp, then the warps in order. Each of a block's G rows folds
+// by itself. ID tells the folds of a function apart, odd one row from the next: what a fold wrote is read before it is
+// written again ----
 template <class T> struct MtSum { MT_FN T f(T a, T b) { return a + b; } };
 template <class T> struct MtMax;
 template <> struct MtMax<float> { MT_FN float f(float a, float b) { return mt_max(a, b); } };
 template <> struct MtMax<int32_t> { MT_FN int32_t f(int32_t a, int32_t b) { return a > b ? a : b; } };
 template <> struct MtMax<uint32_t> { MT_FN uint32_t f(uint32_t a, uint32_t b) { return a > b ? a : b; } };
-template <class F, int N, int G, class T> MT_FN T mt_fold(T x) {
+template <int N, int G> MT_FN void mt_row_barrier() {
+  if (G == 1) __syncthreads();
+  else asm volatile("bar.sync %0, %1;" ::"r"(1 + (int)threadIdx.x / N), "n"(N) : "memory");
+}
+template <class F, int N, int G, int ID, class T> MT_FN T mt_fold(T x, int odd) {
   #pragma unroll
   for (int o = 16; o; o /= 2) x = F::f(x, __shfl_xor_sync(0xffffffffu, x, o));
   if (N == 32) return x;
-  __shared__ T warps[N * G / 32];
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-  __syncthreads();
-  const T *w = warps + threadIdx.x / N * (N / 32);
+  __shared__ T warps[2][N * G / 32];
+  if (threadIdx.x % 32 == 0) warps[odd][threadIdx.x / 32] = x;
+  mt_row_barrier<N, G>();
+  const T *w = warps[odd] + threadIdx.x / N * (N / 32);
   T y = w[0];
   #pragma unroll
   for (int i = 1; i < N / 32; i++) y = F::f(y, w[i]);
   return y;
 }
-template <int N, int G, class T> MT_FN T mt_row_sum(T x) { return mt_fold<MtSum<T>, N, G>(x); }
-template <int N, int G, class T> MT_FN T mt_row_max(T x) { return mt_fold<MtMax<T>, N, G>(x); }
+template <int N, int G, int ID, class T> MT_FN T mt_row_sum(T x, int odd) { return mt_fold<MtSum<T>, N, G, ID>(x, odd); }
+template <int N, int G, int ID, class T> MT_FN T mt_row_max(T x, int odd) { return mt_fold<MtMax<T>, N, G, ID>(x, odd); }
 
 // First maximum: NaN counts as the largest.
 template <class T> MT_FN void mt_argmax(T &best, int32_t &at, T x, int32_t i) {
@@ -98,20 +208,23 @@ template <class T> MT_FN void mt_argmax(T &best, int32_t &at, T x, int32_t i) {
   const bool same = x == best || (x != x && best != best);
   if (over || (same && i < at)) best = x, at = i;
 }
-template <int N, int G, class T> MT_FN int32_t mt_row_argmax(T x, int32_t at) {
+// The same where i is larger than all before.
+template <class T> MT_FN void mt_argmax_next(T &best, int32_t &at, T x, int32_t i) {
+  if (!(x <= best) && best == best) best = x, at = i;
+}
+template <int N, int G, int ID, class T> MT_FN int32_t mt_row_argmax(T x, int odd, int32_t at) {
   #pragma unroll
   for (int o = 16; o; o /= 2) {
     const T y = __shfl_xor_sync(0xffffffffu, x, o);
     mt_argmax(x, at, y, __shfl_xor_sync(0xffffffffu, at, o));
   }
   if (N == 32) return at;
-  __shared__ T warps[N * G / 32];
-  __shared__ int32_t where[N * G / 32];
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x, where[threadIdx.x / 32] = at;
-  __syncthreads();
+  __shared__ T warps[2][N * G / 32];
+  __shared__ int32_t where[2][N * G / 32];
+  if (threadIdx.x % 32 == 0) warps[odd][threadIdx.x / 32] = x, where[odd][threadIdx.x / 32] = at;
+  mt_row_barrier<N, G>();
   const int first = threadIdx.x / N * (N / 32);
-  for (int i = 0; i < N / 32; i++) mt_argmax(x, at, warps[first + i], where[first + i]);
+  for (int i = 0; i < N / 32; i++) mt_argmax(x, at, warps[odd][first + i], where[odd][first + i]);
   return at;
 }
 
@@ -119,7 +232,7 @@ template <int N, int G, class T> MT_FN int32_t mt_row_argmax(T x, int32_t at) {
 template <class T> MT_FN T mt_fold_range(const T *at, int64_t c, int blocks, int64_t columns, int group, int groups) {
   const int size = (blocks + groups - 1) / groups, to = (group + 1) * size < blocks ? (group + 1) * size : blocks;
   T sum = 0;
-  #pragma unroll 8
+  #pragma unroll 16
   for (int b = group * size; b < to; b++) sum += at[b * columns + c];
   return sum;
 }

@@ -1,14 +1,16 @@
 // scatter_add.cu - the transpose of gather: out[V, D] (+)= sum of the rows whose id names the row, in a fixed order of
 // additions, so that results are bitwise reproducible. After the text of the loops' prelude.
 //
-// Macros   N positions; V rows of out; D columns; ROW_STRIDE elements between rows; ROW_T, OUT_T memory types with LOAD_ROW,
-//          LOAD_OUT, STORE_OUT; VEC columns of a thread; ACCUMULATE; PASSES of BITS bits.
+// Macros   N positions; V rows of out; D columns; ROW_STRIDE elements between rows; ROW_T, OUT_T memory types with
+//          LOAD_ROW(v, j), LOAD_OUT(v, j): element j of a vector, PUT_OUT(p, v): floats to memory; VEC columns of a thread;
+//          ACCUMULATE; PASSES of BITS bits.
 // Kernels  scatter_count_P, scatter_move_P: pass P of a stable radix sort of the positions by id; a block owns PART consecutive
-//          positions. scatter_sum: a block takes the runs of equal ids that start in its 32 places of the sorted order; its
-//          thread groups take the rows of a run in turn and are added in order.
+//          positions. scatter_sum: a block takes a slice of the columns of the runs of equal ids that start in its 32 places of
+//          the sorted order: a warp each, row by row; of runs of more than 32 rows each warp takes every 8th row, and the
+//          warps are added in order. Without ACCUMULATE further blocks clear the rows that no id names.
 // Work     int32: keys[2][N], positions[2][N], counts of digits[PARTS][DIGITS].
 enum { THREADS = 256, WARPS = THREADS / 32, PART = 1024, PARTS = (N + PART - 1) / PART, DIGITS = 1 << BITS,
-       SUM_THREADS = 512, PLACES = 32, SPAN = (D + VEC - 1) / VEC };
+       SUM_THREADS = 256, SUM_WARPS = SUM_THREADS / 32, PLACES = 32, SLICE = 32 * VEC, SLICES = (D + SLICE - 1) / SLICE };
 
 MT_FN int clamp_id(int id) { return id < 0 ? 0 : id >= V ? V - 1 : id; }
 
@@ -36,7 +38,7 @@ MT_FN void digit_starts(const int *counts, int *start, int *warps) {
   for (int first = 0; first < DIGITS; first += THREADS) {
     const int d = first + threadIdx.x;
     int all = 0, mine = 0;
-    #pragma unroll 8
+    #pragma unroll 16
     for (int p = 0; p < PARTS && d < DIGITS; p++) {
       if (p == blockIdx.x) mine = all;
       all += counts[p * DIGITS + d];
@@ -68,7 +70,7 @@ template <int P> MT_FN void move_digits(const int *ids, int *work) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * PART + warp * SHARE;
   int *keys = work + (~P & 1) * N, *positions = work + (2 + (~P & 1)) * N;
   digit_starts(work + 4 * N, start, warps);
-  for (int d = threadIdx.x; d < WARPS * DIGITS; d += THREADS) next[0][d] = 0;
+  for (int d = threadIdx.x; d < WARPS * DIGITS; d += THREADS) next[d / DIGITS][d % DIGITS] = 0;
   __syncthreads();
   for (int i = first + lane; i < first + SHARE; i += 32)
     if (i < N) atomicAdd(&next[warp][digit_of<P>(key_at<P>(ids, work, i))], 1);
@@ -114,73 +116,117 @@ PASS(2)
 PASS(3)
 #endif
 
-// First place in keys[from..N) whose key is not below k.
-MT_FN int lower_bound(const int *keys, int from, int k) {
-  int lo = from, hi = N;
+// First place in keys[from..N) whose key is above k, where keys[from - 1] is k: a warp probes 32 places at a time.
+MT_FN int run_end(const int *keys, int from, int k) {
+  const int lane = threadIdx.x % 32;
+  for (int64_t step = 1;;) {
+    const int64_t at = from + (lane + 1) * step - 1;
+    const unsigned above = __ballot_sync(0xffffffffu, at >= N || keys[at] > k);
+    if (!above) {
+      from += 32 * step;
+      step *= 32;
+      continue;
+    }
+    from += (__ffs(above) - 1) * step;
+    if (step == 1) return from;
+    step /= 32;
+  }
+}
+
+MT_FN void add_row(MtVector<float, VEC> &sum, const MtVector<ROW_T, VEC> &r) {
+  #pragma unroll
+  for (int j = 0; j < VEC; j++) sum.x[j] += LOAD_ROW(r, j);
+}
+
+// was: what the row of out holds.
+MT_FN void store_row(OUT_T *o, MtVector<float, VEC> sum, const MtVector<OUT_T, VEC> &was) {
+#if ACCUMULATE
+  #pragma unroll
+  for (int j = 0; j < VEC; j++) sum.x[j] += LOAD_OUT(was, j);
+#endif
+  PUT_OUT(o, sum);
+}
+MT_FN MtVector<OUT_T, VEC> load_row(const OUT_T *o, bool inside) {
+  MtVector<OUT_T, VEC> was = {};
+  if (ACCUMULATE && inside) was = mt_vector<OUT_T, VEC>(o);
+  return was;
+}
+
+// A long run, all warps of the block. rows and out: at this thread's columns.
+MT_FN void sum_long(const ROW_T *rows, OUT_T *out, bool inside, const int *positions, int from, int to) {
+  __shared__ float part[SUM_WARPS][VEC][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  MtVector<float, VEC> sum = {};
+  if (inside)
+    #pragma unroll 8
+    for (int i = from + warp; i < to; i += SUM_WARPS)
+      add_row(sum, mt_vector<ROW_T, VEC>(rows + (int64_t)positions[i] * ROW_STRIDE));
+  #pragma unroll
+  for (int j = 0; j < VEC; j++) part[warp][j][lane] = sum.x[j];
+  __syncthreads();
+  if (warp == 0 && inside) {
+    for (int w = 1; w < SUM_WARPS; w++)
+      #pragma unroll
+      for (int j = 0; j < VEC; j++) sum.x[j] += part[w][j][lane];
+    store_row(out, sum, load_row(out, true));
+  }
+  __syncthreads();
+}
+
+#if !ACCUMULATE
+// Rows that no id names become zero: a warp each.
+MT_FN void clear_row(const int *keys, OUT_T *out, int row, bool inside) {
+  int lo = 0, hi = N;
   while (lo < hi) {
     const int mid = (lo + hi) / 2;
-    if (keys[mid] < k) lo = mid + 1;
+    if (keys[mid] < row) lo = mid + 1;
     else hi = mid;
   }
-  return lo;
+  const MtVector<float, VEC> zero = {};
+  if (inside && row < V && !(lo < N && keys[lo] == row)) PUT_OUT(out + (int64_t)row * D, zero);
 }
+#endif
 
-MT_FN void store_columns(OUT_T *o, float (&sum)[VEC], bool add) {
-  MtVector<OUT_T, VEC> x;
-  if (add) x = mt_vector<OUT_T, VEC>(o);
-  #pragma unroll
-  for (int j = 0; j < VEC; j++) {
-    if (add) sum[j] += LOAD_OUT(x.x[j]);
-    x.x[j] = STORE_OUT(sum[j]);
-  }
-  mt_put(o, x);
-}
-
-// out row `key` (+)= rows positions[from..to), all threads of the block.
-MT_FN void sum_run(const ROW_T *rows, OUT_T *out, const int *positions, int key, int from, int to) {
-  enum { TILE = SPAN < SUM_THREADS ? SPAN : SUM_THREADS, GROUPS = SUM_THREADS / TILE };
-  __shared__ float part[GROUPS][TILE * VEC];
-  const int group = threadIdx.x / TILE, at = threadIdx.x % TILE;
-  for (int tile = 0; tile < SPAN; tile += TILE) {
-    const int c = (tile + at) * VEC;
-    float sum[VEC] = {};
-    if (group < GROUPS && c < D) {
-      #pragma unroll 4
-      for (int i = from + group; i < to; i += GROUPS) {
-        const MtVector<ROW_T, VEC> r = mt_vector<ROW_T, VEC>(rows + (int64_t)positions[i] * ROW_STRIDE + c);
-        #pragma unroll
-        for (int j = 0; j < VEC; j++) sum[j] += LOAD_ROW(r.x[j]);
-      }
-      if (group)
-        #pragma unroll
-        for (int j = 0; j < VEC; j++) part[group][at * VEC + j] = sum[j];
-    }
-    __syncthreads();
-    if (group == 0 && c < D) {
-      for (int g = 1; g < GROUPS && g < to - from; g++)
-        #pragma unroll
-        for (int j = 0; j < VEC; j++) sum[j] += part[g][at * VEC + j];
-      store_columns(out + (int64_t)key * D + c, sum, ACCUMULATE);
-    }
-    __syncthreads();
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(SUM_THREADS)
+extern "C" __global__ void __launch_bounds__(SUM_THREADS, 4)
     scatter_sum(const int *ids, const ROW_T *rows, OUT_T *out, const int *work) {
   const int *keys = work + (PASSES & 1) * N, *positions = work + (2 + (PASSES & 1)) * N;
-  const int first = blockIdx.x * PLACES;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first = blockIdx.x / SLICES * PLACES, column = blockIdx.x % SLICES * SLICE + lane * VEC;
+  const bool inside = column < D;
+  rows += inside ? column : 0, out += inside ? column : 0;
 #if !ACCUMULATE
-  if (first >= N) { // a row of out: zeros when no id names it
-    const int row = blockIdx.x - (N + PLACES - 1) / PLACES, at = lower_bound(keys, 0, row);
-    if (at < N && keys[at] == row) return;
-    for (int c = threadIdx.x; c < D; c += SUM_THREADS) out[(int64_t)row * D + c] = STORE_OUT(0.0f);
+  if (first >= N) {
+    clear_row(keys, out, (first - (N + PLACES - 1) / PLACES * PLACES) / PLACES * SUM_WARPS + warp, inside);
     return;
   }
 #endif
-  for (int i = first; i < first + PLACES && i < N;) {
-    const int key = keys[i], to = lower_bound(keys, i + 1, key + 1);
-    if (i == 0 || keys[i - 1] != key) sum_run(rows, out, positions, key, i, to);
-    i = to;
+  const int i = first + lane, key = i < N ? keys[i] : -1;
+  const int position = i < N ? positions[i] : 0, further = i + PLACES < N ? positions[i + PLACES] : 0;
+  const int key_further = i + PLACES < N ? keys[i + PLACES] : -1;
+  const int before = i > 0 && i < N ? keys[i - 1] : -1;
+  const unsigned starts = __ballot_sync(0xffffffffu, i < N && key != before);
+  const int last = __shfl_sync(0xffffffffu, key, min(PLACES, N - first) - 1);
+  const unsigned others = __ballot_sync(0xffffffffu, key_further != last);
+  int end = min(first + PLACES, N); // of the last run that starts here
+  if (starts && end < N) end = others ? end + __ffs(others) - 1 : run_end(keys, end + PLACES, last);
+  unsigned left = starts;
+  for (int run = 0; left; run++) {
+    const int start = __ffs(left) - 1;
+    left &= left - 1;
+    const int from = first + start, to = left ? first + __ffs(left) - 1 : end, id = __shfl_sync(0xffffffffu, key, start);
+    OUT_T *o = out + (int64_t)id * D;
+    if (to - from > PLACES) {
+      sum_long(rows, o, inside, positions, from, to);
+      continue;
+    }
+    if (run % SUM_WARPS != warp) continue;
+    const MtVector<OUT_T, VEC> was = load_row(o, inside);
+    MtVector<float, VEC> sum = {};
+    #pragma unroll 4
+    for (int k = start; k < start + to - from; k++) {
+      const int p = __shfl_sync(0xffffffffu, k < PLACES ? position : further, k % PLACES);
+      if (inside) add_row(sum, mt_vector<ROW_T, VEC>(rows + (int64_t)p * ROW_STRIDE));
+    }
+    if (inside) store_row(o, sum, was);
   }
 }

@@ -236,7 +236,8 @@ static void loops(void **state) {
                ((CudaSource){loops_text(a, l->choices, l->choice), l->what, l->sm, false}));
     }
     const char *keep = getenv("KERNEL_SOURCE");
-    if (keep) write_file_atomic(keep, b.sources.at[0].source, strlen(b.sources.at[0].source));
+    for (int i = 0; keep && i < b.sources.n; i++)
+      write_file_atomic(arena_printf(a, "%s.%d", keep, i), b.sources.at[i].source, strlen(b.sources.at[i].source));
     CudaImage *images = batch_compile(&b);
     int left = 0;
     for (int i = 0; i < todo.n; i++) {

@@ -522,6 +522,8 @@ static void time_loops(void) {
       {"column_sum", 65536, 3072, DT_BF16},    {"column_sum", 65536, 768, DT_F32},
       {"norm", 65536, 2048, DT_F32},           {"embedding", 131072, 768, DT_BF16},
       {"dropout", 131072, 768, DT_BF16},       {"rope", 65536, 2048, DT_BF16},
+      {"layernorm", 32768, 4096, DT_BF16},     {"column_sum", 65536, 2304, DT_BF16},
+      {"extremes", 65536, 2048, DT_BF16},      {"gelu_tanh", 65536, 3072, DT_F32},
       {"copies", 32768, 2048, DT_BF16},
   };
   LoopCase *x[COUNT_OF(runs)];
@@ -542,6 +544,33 @@ static void time_loops(void) {
       printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %%\n", x[i]->c->name, c,
              bytes / 1048576, ms, rate, 100 * rate / copy);
     }
+  device_cuda.close(b.device);
+  arena_free(b.a);
+}
+
+/* Ids uniform below `below`: out rows that none names are not moved, and do not count. */
+static void time_scatter(void) {
+  Bench b = bench_new("h200");
+  static const struct {
+    int64_t n, rows, cols, below;
+  } runs[] = {{65536, 50257, 768, 50257}, {65536, 50257, 768, 65}, {32768, 32000, 2048, 32000}};
+  ScatterCase *x[COUNT_OF(runs)];
+  for (int i = 0; i < COUNT_OF(runs); i++)
+    x[i] = scatter_case(&b, runs[i].n, runs[i].rows, runs[i].cols, DT_BF16, DT_F32, true);
+  bench_open(&b);
+  fill_random(&b, b.program.arena_bytes);
+  for (int i = 0; i < COUNT_OF(runs); i++) {
+    double *ids = draw_values(b.a, DT_I32, runs[i].n, 0, (double)runs[i].below);
+    char *named = arena_array(b.a, char, runs[i].rows);
+    int64_t touched = 0;
+    for (int64_t k = 0; k < runs[i].n; k++)
+      if (!named[(int64_t)ids[k]]) named[(int64_t)ids[k]] = 1, touched++;
+    put_tensor(&b, &x[i]->ids, ids);
+    double ms = time_cmd(&b, x[i]->index, 0, 4);
+    double bytes = (double)(runs[i].n * (runs[i].cols * 2 + 4) + touched * runs[i].cols * 8);
+    printf("  scatter %-40s %3d %% of rows %8.3f ms %6.0f GB/s\n", x[i]->c->name,
+           (int)(100 * touched / runs[i].rows), ms, bytes / ms * 1e-6);
+  }
   device_cuda.close(b.device);
   arena_free(b.a);
 }
@@ -598,7 +627,7 @@ int main(int argc, char **argv) {
     arena_free(b.a);
     printf("%s\n", bad ? "CHECKS FAILED" : "all checks passed");
   }
-  if (loops) time_loops();
+  if (loops) time_loops(), time_scatter();
   if (products) time_products();
   if (attention) time_attention();
   return bad ? 1 : 0;
