@@ -118,7 +118,7 @@ static void program_text(Cli *c, const Program *p) {
          (unsigned)(p->plan_id >> 32));
   printf("  source    %s\n  target    %s   needs %s (arena %s)\n", p->source, p->target,
          format_bytes(c->arena, p->peak_bytes), format_bytes(c->arena, p->arena_bytes));
-  if (p->host_bytes > 0) 
+  if (p->host_bytes > 0)
     printf("  host      %s pinned: %s\n", format_bytes(c->arena, p->host_bytes), host_roles(c, p));
   printf("  kernels   %d unique, %s of images for", p->nkernels,
          format_bytes(c->arena, image_bytes(p)));
