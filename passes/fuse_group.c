@@ -15,6 +15,8 @@
 #include "remat.h"
 #include "rewrite.h"
 
+/* Columns of a nest that reduces its rows and sums over them as well: more than that stay on no chip. */
+enum { MAX_BOTH = 16384 };
 enum { MAX_INPUTS = 200, MAX_EMBEDDED = 16, MAX_VISITS = 4000, MAX_DISTANCE = 128 };
 
 typedef struct {
@@ -28,6 +30,7 @@ typedef struct {
   int chunk;
   bool forward, backward; /* holds far forward nodes, backward nodes */
   bool assigns;
+  bool row_reduces, sums_rows;
   int seen;
 } Nest;
 
@@ -413,7 +416,16 @@ static void merge(Fuse *f, int a, int b, const Union *u, int edges) {
   x->forward |= y->forward;
   x->backward |= y->backward;
   x->assigns |= y->assigns;
+  x->row_reduces |= y->row_reduces;
+  x->sums_rows |= y->sums_rows;
   if (x->late != y->late) raise_late(f, a, x->late > y->late ? x->late : y->late);
+}
+
+static int64_t columns_of(const Union *u) {
+  int64_t n = 1;
+  for (int k = u->outer < 0 ? u->space.rank : u->outer; k < u->space.rank; k++)
+    n = mul64(n, u->space.dim[k]);
+  return n;
 }
 
 /* Merges the groups of two nodes when that is legal; axes ma[k] and mb[k] of their spaces are the
@@ -427,6 +439,8 @@ static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, co
   if (!x->loop || !y->loop || x->chunk != y->chunk) return false;
   if ((x->forward || y->forward) && (x->backward || y->backward)) return false;
   if (!spaces_fit(f, a, b, n, ma, mb, second, &u)) return false;
+  bool both = (x->row_reduces || y->row_reduces) && (x->sums_rows || y->sums_rows);
+  if (both && columns_of(&u) > MAX_BOTH) return false;
   int edges = edges_between(f, a, b, &u, second);
   if (edges < 0 || x->inputs + y->inputs - edges > MAX_INPUTS) return false;
   if (!variables_fit(f, a, b, &u) || path_between(f, a, b) || path_between(f, b, a)) return false;
@@ -468,6 +482,8 @@ static void start_group(Fuse *f, NodeId id) {
   q->space = val(f->g, n->in[0])->shape;
   bool rows = n->op == OP_SUM && naxes > 0 && list[0] == 0; /* leading axes: a sum over all rows */
   q->outer = rows ? naxes : q->space.rank - naxes;
+  q->sums_rows = rows;
+  q->row_reduces = !rows;
   if (rows) {
     f->column[id] = true;
     for (int k = 0; k < q->space.rank - naxes; k++) f->axes[id].axes[k] = (int8_t)(k + naxes);

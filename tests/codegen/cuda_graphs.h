@@ -4,6 +4,8 @@
 #define CUDA_GRAPHS_H
 #include <math.h>
 #include "ir/graph.h"
+#include "passes/optimizer.h"
+#include "passes/precision.h"
 
 /* Inputs draw uniform values between lo and hi; integers below hi. */
 typedef struct {
@@ -143,6 +145,46 @@ static inline void kg_adamw(KernelGraph *k) {
   kg_out(k, kg_narrow(k, p2));
   kg_out(k, g_like(g, d, 0)); /* the accumulator is cleared */
 }
+
+/* The update of one matrix as the planner has it, in given formats: the graph is the optimizer's own. */
+static inline void kg_update(KernelGraph *k, OptKind kind, int master, int moments) {
+  Job *j = arena_new_of(k->a, Job);
+  j->arena = k->a;
+  j->vars = k->g->vars;
+  j->precision =
+      (Precision){.compute = k->t, .frozen = PREC_AUTO, .master = master, .moments = moments};
+  var_add(j->vars, (Var){.path = "w",
+                         .role = VAR_PARAM,
+                         .dtype = k->t,
+                         .shape = SHAPE(k->rows, k->cols),
+                         .trainable = true,
+                         .of = -1,
+                         .loc = NO_LOC,
+                         .layer = -1});
+  Optimizer o = {.kind = kind,
+                 .beta1 = .9,
+                 .beta2 = .95,
+                 .eps = 1e-8,
+                 .momentum = .9,
+                 .decay = .8,
+                 .floor = 1e-3,
+                 .threshold = 1,
+                 .weight_decay = .1};
+  vec_push(k->a, &j->phases, ((TrainPhase){.name = "", .opt = o, .clip = 1}));
+  precision_vars(j);
+  optimizer_vars(j);
+  const char *name = k->g->name;
+  k->g = optimizer_graph(j, k->a, 0, false);
+  k->g->name = name;
+}
+static inline void kg_adamw_split(KernelGraph *k) { kg_update(k, OPT_ADAMW, PREC_SPLIT, DT_F32); }
+static inline void kg_adamw_blocks(KernelGraph *k) { kg_update(k, OPT_ADAMW, DT_F32, DT_I8); }
+static inline void kg_adamw_split_blocks(KernelGraph *k) { kg_update(k, OPT_ADAMW, PREC_SPLIT, DT_I8); }
+static inline void kg_adamw_random(KernelGraph *k) { kg_update(k, OPT_ADAMW, DT_BF16, DT_BF16); }
+static inline void kg_lion_blocks(KernelGraph *k) { kg_update(k, OPT_LION, DT_F32, DT_I8); }
+static inline void kg_sgd(KernelGraph *k) { kg_update(k, OPT_SGD, DT_F32, DT_BF16); }
+static inline void kg_adafactor(KernelGraph *k) { kg_update(k, OPT_ADAFACTOR, DT_F32, DT_F32); }
+
 static inline void kg_column_sum(KernelGraph *k) {
   ValueId x = kg_wide(k);
   kg_out(k, g_reduce(k->g, OP_SUM, kg_f32(k, x), 1, (int64_t[]){0}));
@@ -179,25 +221,33 @@ static const struct KernelGraphRow {
   const char *name;
   void (*build)(KernelGraph *k);
   bool any_width; /* rows may be as long as a vocabulary */
+  bool update;    /* of an optimizer's state */
 } kernel_graph_rows[] = {
-    {"layernorm", kg_layernorm, false},
-    {"residual_norm", kg_residual_norm, false},
-    {"rmsnorm", kg_rmsnorm, false},
-    {"softmax", kg_softmax, true},
-    {"gelu_tanh", kg_gelu_tanh, true},
-    {"gelu_erf", kg_gelu_erf, false},
-    {"swiglu", kg_swiglu, false},
-    {"cross_entropy", kg_cross_entropy, true},
-    {"dropout", kg_dropout, false},
-    {"rope", kg_rope, false},
-    {"rope_scaled", kg_rope_scaled, false},
-    {"adamw", kg_adamw, true},
-    {"column_sum", kg_column_sum, true},
-    {"norm", kg_norm, true},
-    {"embedding", kg_embedding, true},
-    {"copies", kg_copies, true},
-    {"extremes", kg_extremes, true},
-    {"copy", kg_copy, true},
+    {"layernorm", kg_layernorm, false, false},
+    {"residual_norm", kg_residual_norm, false, false},
+    {"rmsnorm", kg_rmsnorm, false, false},
+    {"softmax", kg_softmax, true, false},
+    {"gelu_tanh", kg_gelu_tanh, true, false},
+    {"gelu_erf", kg_gelu_erf, false, false},
+    {"swiglu", kg_swiglu, false, false},
+    {"cross_entropy", kg_cross_entropy, true, false},
+    {"dropout", kg_dropout, false, false},
+    {"rope", kg_rope, false, false},
+    {"rope_scaled", kg_rope_scaled, false, false},
+    {"adamw", kg_adamw, true, false},
+    {"adamw_split", kg_adamw_split, true, true},
+    {"adamw_blocks", kg_adamw_blocks, true, true},
+    {"adamw_split_blocks", kg_adamw_split_blocks, true, true},
+    {"adamw_random", kg_adamw_random, true, true},
+    {"lion_blocks", kg_lion_blocks, true, true},
+    {"sgd", kg_sgd, true, true},
+    {"adafactor", kg_adafactor, true, true},
+    {"column_sum", kg_column_sum, true, false},
+    {"norm", kg_norm, true, false},
+    {"embedding", kg_embedding, true, false},
+    {"copies", kg_copies, true, false},
+    {"extremes", kg_extremes, true, false},
+    {"copy", kg_copy, true, false},
 };
 
 static inline KernelGraph kernel_graph(Arena *a, int row, int64_t rows, int64_t cols, DType t) {

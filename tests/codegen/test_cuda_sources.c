@@ -165,6 +165,7 @@ static Functions loops_of(Arena *a, int64_t rows, int64_t cols, DType t, int sm,
   Functions all = {.a = a};
   for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++) {
     if (cols > MOST_FEATURES && !kernel_graph_rows[r].any_width) continue;
+    if (kernel_graph_rows[r].update && (t != DT_BF16 || rows < 512)) continue; /* one size is enough */
     KernelGraph k = kernel_graph(a, r, rows, cols, t);
     Clusters c = fuse_graph(k.g, a);
     StorageMap m = storage_map(&c, a);
