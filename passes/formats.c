@@ -298,7 +298,7 @@ FitResult formats_within(FormatsPool *p, Arena *a, int64_t budget_bytes) {
     best = c;
   }
   FitResult r = combo_within(p, best ? best : smallest(p), a, budget_bytes);
-  if (r.plan) formats_explain(p, best, a, &r);
+  formats_explain(p, best ? best : smallest(p), a, &r);
   return r;
 }
 

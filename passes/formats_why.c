@@ -38,6 +38,7 @@ static const char *saved_text(Arena *a, int64_t bytes) {
 }
 
 static const char *reason(FormatsPool *p, const Combo *chosen, FormatSetting s, Arena *a, const FitResult *r) {
+  if (!r->plan) return "the smallest that `auto` may choose";
   Combo *other = precise_of(p, chosen, s);
   if (!other) {
     double gain = least_gain(p, chosen, s);

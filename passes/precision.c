@@ -107,6 +107,7 @@ typedef struct {
   const Precision *precision;
   DType compute;
   Rewrite r;
+  bool open;         /* `compute = auto`: sums are f32, there are few of them */
   bool *stream;      /* per old value: stays f32 although the rest is f16; NULL = none does */
   ValueId *declared; /* per old value: its map rounded to the dtype it declares; -1 = not yet */
   const char *last_path, *last_tag;
@@ -128,8 +129,9 @@ static int node_rule(Pass *p, const Node *n) {
 static DType declared_dtype(Pass *p, const Node *n, ValueId v) {
   if (!val(p->r.from, v)->shape.rank) return DT_F32;
   int rule = node_rule(p, n);
-  if (rule < 0 && p->stream && p->stream[v]) return DT_F32;
-  return rule < 0 ? p->compute : (DType)rule;
+  if (rule >= 0) return (DType)rule;
+  bool f32 = (p->stream && p->stream[v]) || (p->open && op_kind(n->op) == REDUCE);
+  return f32 ? DT_F32 : p->compute;
 }
 
 /* The dtype in which a contraction reads its operands. */
@@ -248,6 +250,7 @@ Graph *graph_precision(const Graph *g, const Job *job, Arena *a) {
   if (all_f32(job)) return (Graph *)g;
   Pass p = {.precision = &job->precision,
             .compute = compute_dtype(&job->precision),
+            .open = job->precision.choice[FMT_COMPUTE].open,
             .r = rewrite_begin(g, a)};
   if (p.compute == DT_F16) p.stream = residual_stream(g, a);
   p.declared = arena_array(a, ValueId, g->values.n + 1);

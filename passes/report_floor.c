@@ -131,6 +131,9 @@ void report_infeasible(const Report *x) {
           bytes_short(x->arena, r->floor_bytes),
           bytes_short(x->arena, r->floor_bytes - r->budget_bytes));
   floor_parts(x);
+  for (int i = 0; i < r->formats.n; i++)
+    fprintf(x->to, "  %-18s %s %s: %s\n", i == 0 ? "formats" : "", r->formats.at[i].setting,
+            r->formats.at[i].format, r->formats.at[i].why);
   remedies(x);
   budgets(x);
 }

@@ -79,6 +79,7 @@ static void cost_never_rises(void **state) {
   FitResult most = formats_within(c.pool, c.a, INT64_MAX), least = formats_within(c.pool, c.a, 1);
   assert_non_null(most.plan);
   assert_null(least.plan);
+  assert_int_equal(least.formats.n, 3);
   int64_t from = least.floor_bytes - (least.floor_bytes >> 6), to = most.plan->peak_bytes;
   to += (to - from) / 8;
   double before = INFINITY;

@@ -186,6 +186,26 @@ static void f16_t5(void **state) {
   arena_free(a);
 }
 
+/* What `auto` leaves in f32 besides: a sum that no composition made. */
+static void auto_sums(void **state) {
+  (void)state;
+  static const Override set[] = {{"precision.compute", "auto"}};
+  Case c = of_model("gpt2", 1, set, FN_LOSS);
+  Graph *g = graph_new(c.a, "sums", c.job->vars);
+  int64_t axes[] = {1};
+  ValueId x = g_input(g, "x", DT_F32, SHAPE(4, 8));
+  graph_result(g, "y", g_binary(g, OP_MUL, x, x));
+  graph_result(g, "s", g_reduce(g, OP_SUM, x, 1, axes));
+  Graph *to = graph_precision(g, c.job, c.a);
+  assert_int_equal(val(to, to->results.at[0])->dtype, DT_BF16);
+  assert_int_equal(val(to, to->results.at[1])->dtype, DT_F32);
+  assert_string_equal(precision_why(c.job, node_of(to, to->results.at[1]), val(to, to->results.at[1]), c.a), "f32: a sum");
+  c.job->precision.choice[FMT_COMPUTE].open = false;
+  to = graph_precision(g, c.job, c.a);
+  assert_int_equal(val(to, to->results.at[1])->dtype, DT_BF16);
+  arena_free(c.a);
+}
+
 /* A rule for some layers' products, and one that takes it back. */
 static void tf32_by_rule(void **state) {
   (void)state;
@@ -275,7 +295,7 @@ int main(void) {
       cmocka_unit_test(parameters),    cmocka_unit_test(values),
       cmocka_unit_test(rules),         cmocka_unit_test(frozen),
       cmocka_unit_test(f16_residual),  cmocka_unit_test(f16_t5),
-      cmocka_unit_test(tf32_by_rule),
+      cmocka_unit_test(auto_sums),     cmocka_unit_test(tf32_by_rule),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
