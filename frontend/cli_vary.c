@@ -14,7 +14,7 @@ typedef struct {
 } Axis;
 typedef VEC(Axis) AxisList;
 
-/* The setting of `precision` that may be `auto` and has this name, with or without the section; -1. */
+/* The setting of `precision` that may be `auto` and has this name, with the section or not; -1. */
 static int format_setting(const char *name) {
   if (str_starts(name, "precision.")) name += strlen("precision.");
   for (int s = 0; s < FMT_COUNT; s++)
@@ -81,8 +81,8 @@ static bool known_values(Cli *c, const Job *job, Axis *x) {
 /* A word without `=` after NAME=VALUE is one more value, unless it is a name that needs none. */
 static bool is_value(const Job *job, const AxisList *axes, const char *word) {
   if (axes->n == 0 || vec_last(axes).values.n == 0) return false;
-  return !is_batch(job, word) && !is_bound(word) &&
-         full_name(word) == word && phase_dim(job, 0, word) < 0;
+  return !is_batch(job, word) && !is_bound(word) && full_name(word) == word &&
+         phase_dim(job, 0, word) < 0;
 }
 
 static bool read_axes(Cli *c, const Job *job, AxisList *axes) {

@@ -96,8 +96,8 @@ void select_check_ops(Elab *e, const Graph *g) {
     bool found = !str_starts(r->pattern, "op:");
     for (int k = 0; k < g->nodes.n && !found; k++) found = op_matches(r->pattern, node_at(g, k));
     if (found) continue;
-    Diag *d = diag_warn(e->d, W_UNUSED, r->loc, "selector \"%s\" matches no operation of `%s`", r->pattern,
-                        e->named_item->name.text);
+    Diag *d = diag_warn(e->d, W_UNUSED, r->loc, "selector \"%s\" matches no operation of `%s`",
+                        r->pattern, e->named_item->name.text);
     diag_help(e->d, d, "it has %s", ops_text(e, g, NAMED));
   }
 }

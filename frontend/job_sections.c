@@ -111,7 +111,8 @@ static void read_rule(Elab *e, const Entry *en) {
   bool tf32 = x->kind == EX_DTYPE && !strcmp(x->text, "tf32");
   int dtype = tf32 ? DT_F32 : x->kind == EX_DTYPE ? x->dtype : -1;
   if (!is_auto && (dtype < 0 || !dtype_is_float((DType)dtype))) {
-    diag_error(e->d, E_TYPE, x->loc, "a selector is given a number format, such as f32 or bf16, or auto");
+    diag_error(e->d, E_TYPE, x->loc,
+               "a selector is given a number format, such as f32 or bf16, or auto");
     return;
   }
   for (int i = 0; i < en->patterns.n; i++) {

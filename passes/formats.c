@@ -115,7 +115,11 @@ static void sort_combos(FormatsPool *p) {
 FormatsPool *formats_pool(Job *job, const JobArgs *again, Arena *a, Arena *scratch,
                           const PlanArgs *args) {
   FormatsPool *p = arena_new_of(a, FormatsPool);
-  *p = (FormatsPool){.job = job, .again = arena_copy(a, again, sizeof *again), .a = a, .scratch = scratch, .args = *args};
+  *p = (FormatsPool){.job = job,
+                     .again = arena_copy(a, again, sizeof *again),
+                     .a = a,
+                     .scratch = scratch,
+                     .args = *args};
   add_combos(p, (Combo){0}, 0);
   sort_combos(p);
   ensure(p->combos.n, "no combination of formats");
@@ -194,8 +198,8 @@ static double phase_weight(const Job *job, int phase) {
   return job->phases.at[phase].steps > 0 ? (double)job->phases.at[phase].steps : 1;
 }
 
-/* Least time of a phase in another combination of the same weights: a candidate of `base` that would
- * fit if the bytes that are stored less were added to the budget, faster by no more than the bytes
+/* Least time of a phase in another combination of the same weights: a candidate of `base` that
+ * would fit if the bytes that are stored less were added to the budget, faster by no more than the bytes
  * that are moved less. State is read and written once a step; a gradient is read and written in
  * each micro-batch, and read twice and written in the update. */
 static double least_of_phase(const FormatsPool *p, const Combo *base, const Saved *s, int phase,
@@ -234,7 +238,8 @@ static double least_time(const FormatsPool *p, const Combo *c, int64_t budget) {
 double fit_time(const FitResult *r) {
   double total = 0;
   for (int i = 0; r->plan && i < r->plan->phases.n; i++)
-    total += phase_weight(r->job, r->plan->phases.at[i].phase) * (double)r->plan->phases.at[i].step_ns;
+    total +=
+        phase_weight(r->job, r->plan->phases.at[i].phase) * (double)r->plan->phases.at[i].step_ns;
   return total;
 }
 

@@ -11,7 +11,7 @@
 #define MTC_FORMATS_H
 #include "plan.h"
 
-/* The formats of a setting, most precise first: their words, as a .mt file writes them; how many. */
+/* The formats of a setting, most precise first: words, as a .mt file writes them; how many. */
 int format_words(FormatSetting s, const char *const **words);
 /* Those of them that `auto` may choose. */
 int format_choices(FormatSetting s, const char *const **words);

@@ -17,8 +17,8 @@ typedef struct {
 typedef struct {
   const Format *format[FMT_COUNT]; /* NULL: a format of the model's own that no row has */
   double price;
-  Job *job;      /* NULL = not elaborated yet */
-  FitPool *pool; /* NULL = not planned yet */
+  Job *job;               /* NULL = not elaborated yet */
+  FitPool *pool;          /* NULL = not planned yet */
   Candidate **candidates; /* of the pool, per phase */
   int *ncandidates;
 } Combo;

@@ -1,5 +1,5 @@
-/* formats_why.c - what each chosen format buys: the plan within the same budget with the most precise
- * format in its place, in bytes of variables and time (see formats.h). */
+/* formats_why.c - what each chosen format buys: the plan within the same budget with the most
+ * precise format in its place, in bytes of variables and time (see formats.h). */
 #include "formats_impl.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@ static Combo *precise_of(FormatsPool *p, const Combo *chosen, FormatSetting s) {
     Combo *c = &p->combos.at[i];
     bool same = true;
     for (int k = 0; k < FMT_COUNT; k++)
-      same &= k == (int)s || (s == FMT_COMPUTE && k == FMT_MASTER) ||
-              c->format[k] == chosen->format[k];
+      same &=
+          k == (int)s || (s == FMT_COMPUTE && k == FMT_MASTER) || c->format[k] == chosen->format[k];
     if (same) return c == chosen ? NULL : c;
   }
   return NULL;
@@ -37,7 +37,8 @@ static const char *saved_text(Arena *a, int64_t bytes) {
   return bytes > 0 ? arena_printf(a, "saves %s; ", bytes_short(a, bytes)) : "";
 }
 
-static const char *reason(FormatsPool *p, const Combo *chosen, FormatSetting s, Arena *a, const FitResult *r) {
+static const char *reason(FormatsPool *p, const Combo *chosen, FormatSetting s, Arena *a,
+                          const FitResult *r) {
   if (!r->plan) return "the smallest that `auto` may choose";
   Combo *other = precise_of(p, chosen, s);
   if (!other) {
@@ -56,7 +57,8 @@ static const char *reason(FormatsPool *p, const Combo *chosen, FormatSetting s, 
   double slower = fits ? fit_time(&with) / fit_time(r) - 1 : 0;
   arena_free(scratch);
   int64_t saved = variables_bytes(other->job->vars) - variables_bytes(chosen->job->vars);
-  if (!fits) return arena_printf(a, "%swith %s nothing fits the budget", saved_text(a, saved), word);
+  if (!fits)
+    return arena_printf(a, "%swith %s nothing fits the budget", saved_text(a, saved), word);
   return arena_printf(a, "%s%.1f %% faster than with %s", saved_text(a, saved), 100 * slower, word);
 }
 

@@ -54,7 +54,8 @@ void loss_scale_step(const Job *job, Graph *g, ValueId finite) {
   ValueId good = g_binary(g, OP_ADD, read(job, g, good_path), one);
   ValueId interval = g_const(g, DT_I32, shape_scalar(), (double)s->interval);
   ValueId due = g_bin(g, OP_LE, interval, good);
-  ValueId grown = g_select(g, due, g_bin(g, OP_MIN, times(g, scale, 2), number(g, most_scale)), scale);
+  ValueId grown =
+      g_select(g, due, g_bin(g, OP_MIN, times(g, scale, 2), number(g, most_scale)), scale);
   ValueId shrunk = g_bin(g, OP_MAX, times(g, scale, 0.5), number(g, 1));
   g_assign(g, var_find(job->vars, scale_path), g_select(g, finite, grown, shrunk));
   g_assign(g, var_find(job->vars, good_path),

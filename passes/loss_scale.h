@@ -12,11 +12,11 @@
 
 /* Adds the variables; none when the job does not scale. Does nothing the second time. */
 void loss_scale_vars(const Job *job);
-/* The loss times the factor, for autodiff to begin at; `loss` itself when the job does not scale. */
+/* The loss times the factor, for autodiff to begin at; `loss` itself when nothing is scaled. */
 ValueId loss_scaled(const Job *job, Graph *g, ValueId loss);
 /* In the update: 1 / the factor that this step's gradients carry; -1 when there is none. */
 ValueId loss_unscale(const Job *job, Graph *g);
-/* In the update: the factor of the next step. finite: bool, the verdict on this step's gradients. */
+/* In the update: the factor of the next step. finite: bool, the verdict on the gradients. */
 void loss_scale_step(const Job *job, Graph *g, ValueId finite);
 
 #endif

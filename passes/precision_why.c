@@ -1,5 +1,5 @@
-/* precision_why.c - the reasons of dtypes, in words: the decisions of precision.c in the order in which
- * it takes them (see precision.h). */
+/* precision_why.c - the reasons of dtypes, in words: the decisions of precision.c in the order in
+ * which it takes them (see precision.h). */
 #include "precision.h"
 
 static const char *by_rule(const Job *job, const PrecRule *r, Arena *a) {

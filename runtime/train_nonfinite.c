@@ -143,7 +143,8 @@ static bool describe(Search *s, const Cmd *c, int operand, int64_t where, double
   const Tensor *at = &c->tensors[operand];
   double most = 0;
   if (!largest_read(s->t, c, operand, &most, f)) return false;
-  const char *var = variable_at(s->t->program, at), *line = c->where ? c->where : "", *name = c->name ? c->name : "?";
+  const char *var = variable_at(s->t->program, at), *line = c->where ? c->where : "",
+             *name = c->name ? c->name : "?";
   s->found = arena_printf(a, "%g at %s of %s (%s%s%s)", x, index_text(a, at, where),
                           var ? var : name, dtype_name(at->dtype), *line ? ", " : "", line);
   if (most > 0 && !var)

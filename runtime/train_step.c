@@ -8,7 +8,6 @@
 #include "outfile.h"
 #include "schedule.h"
 
-
 static bool write_step_scalars(Train *t, const RunPhase *ph, const Batch *b, double lr, Fail *f) {
   Replay *r = &t->replay;
   const Scalars *s = &t->scalars;
@@ -20,7 +19,8 @@ static bool write_step_scalars(Train *t, const RunPhase *ph, const Batch *b, dou
 }
 
 static bool run_program(Train *t, int program, Fail *f) {
-  return t->profile ? profile_run(t->profile, &t->replay, program, f) : replay_run(&t->replay, program, f);
+  return t->profile ? profile_run(t->profile, &t->replay, program, f)
+                    : replay_run(&t->replay, program, f);
 }
 
 static int64_t feed_bytes(const Feed *feed) {
