@@ -39,6 +39,16 @@ check "the floor on a card plans" [ $code = 0 ]
 plan gpu_under models/char.mt --target rtx3090 --vram $((floor - 2097152))
 check "the floor less 2 MiB exits with 3" [ $code = 3 ]
 
+# Too little for an f32 master: the split one, which is exact, is a remedy and fits; bytes per parameter are told.
+half=(models/gpt2.mt --target rtx3090 -D L=2 -D D=256 -D H=4 --set precision.compute=bf16)
+plan half "${half[@]}" --vram 1M
+floor=$(field floor_bytes "$work/half")
+mtc plan "${half[@]}" --vram $((floor - 4194304)) > /dev/null 2> "$work/short"
+check "a split master is a remedy" grep -q -- '--set precision.master=split  .* exact' "$work/short"
+plan split "${half[@]}" --vram $((floor - 4194304)) --set precision.master=split
+check "the split master fits" [ $code = 0 ]
+check "16 bits complete a weight" grep -q '"u16": 2.0' "$work/split"
+
 # Too little for its variables: the host memory that would do is named, and does.
 mtc plan models/gpt2.mt --target rtx4090 --vram 2G > /dev/null 2> "$work/short"
 host=$(sed -n 's/^ *--host-ram \([0-9]*[GM]\) .*/\1/p' "$work/short")
