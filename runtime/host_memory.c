@@ -49,7 +49,7 @@ static void look_at_group(HostLimits *l, const char *root, const GroupFiles *g, 
   char path[1400];
 #define IN_GROUP(file) (snprintf(path, sizeof path, "%s%s%s/%s", root, g->mount, group, file), path)
   int64_t bound = number_of(IN_GROUP(g->limit), NULL), used = number_of(IN_GROUP(g->usage), NULL);
-  if (bound < 0 || used < 0) return;
+  if (bound < 0 || used < 0 || bound > INT64_MAX / 2) return; /* version 1: no limit is large */
   for (int i = 0; i < COUNT_OF(g->cache); i++) {
     int64_t cache = number_of(IN_GROUP("memory.stat"), g->cache[i]);
     if (cache > 0) used -= cache;

@@ -134,6 +134,11 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, doub
 
 void rng_uniforms(uint64_t seed, uint64_t stream, uint64_t first, int64_t n, double lo, double hi,
                   float *out) {
-  for (int64_t i = 0; i < n; i++)
-    out[i] = (float)(lo + (hi - lo) * rng_uniform(seed, stream, first + (uint64_t)i));
+  for (int64_t i = 0; i < n;) {
+    uint64_t k = first + (uint64_t)i;
+    double u[2];
+    uniform_pair(seed, stream, k / 2, u);
+    for (int part = (int)(k % 2); part < 2 && i < n; part++, i++)
+      out[i] = (float)(lo + (hi - lo) * u[part]);
+  }
 }

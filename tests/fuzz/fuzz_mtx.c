@@ -15,24 +15,6 @@ static void store64(uint8_t *p, uint64_t x) {
   for (int i = 0; i < 8; i++) p[i] = (uint8_t)(x >> 8 * i);
 }
 
-/* Makes size and checksums of a file right where its tables make sense at all (docs/mtx.md has the
- * offsets). */
-static void repair(uint8_t *file, size_t size) {
-  if (size < 40) return;
-  memcpy(file, "\x89MTX\r\n\x1a\n", 8);
-  store64(file + 8, 1);
-  store64(file + 24, size);
-  uint64_t n = load64(file + 16);
-  if (n > 16 || 40 + 64 * n > size) return;
-  for (uint64_t i = 0; i < n; i++) {
-    uint8_t *e = file + 40 + 64 * i;
-    uint64_t at = load64(e + 40), bytes = load64(e + 48);
-    if (at <= size && bytes <= size - at) store64(e + 56, hash_bytes(file + at, bytes, 0));
-  }
-  store64(file + 32, 0);
-  store64(file + 32, hash_bytes(file, 40 + 64 * n, 0));
-}
-
 /* A valid file, made once. */
 static const uint8_t *valid_file(size_t *size) {
   static uint8_t *file;
@@ -48,6 +30,24 @@ static const uint8_t *valid_file(size_t *size) {
   }
   *size = bytes;
   return file;
+}
+
+/* Makes size and checksums of a file right where its tables make sense at all (docs/mtx.md has the
+ * offsets). */
+static void repair(uint8_t *file, size_t size) {
+  size_t all;
+  if (size < 40) return;
+  memcpy(file, valid_file(&all), 16); /* magic and version */
+  store64(file + 24, size);
+  uint64_t n = load64(file + 16);
+  if (n > 16 || 40 + 64 * n > size) return;
+  for (uint64_t i = 0; i < n; i++) {
+    uint8_t *e = file + 40 + 64 * i;
+    uint64_t at = load64(e + 40), bytes = load64(e + 48);
+    if (at <= size && bytes <= size - at) store64(e + 56, hash_bytes(file + at, bytes, 0));
+  }
+  store64(file + 32, 0);
+  store64(file + 32, hash_bytes(file, 40 + 64 * n, 0));
 }
 
 /* data: triples of two bytes of offset and one value. */

@@ -255,6 +255,9 @@ static void limits_of_machine_and_groups(void **state) {
   put_file(a, root, "sys/fs/cgroup/memory/memory.usage_in_bytes", "100000\n");
   l = host_limits(root);
   assert_int_equal(l.container, 600000);
+  put_file(a, root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  l = host_limits(root);
+  assert_true(l.container == INT64_MAX && l.bound == INT64_MAX);
   folder_remove(root);
   arena_free(a);
 }
