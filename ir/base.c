@@ -79,12 +79,16 @@ void *arena_copy(Arena *a, const void *src, size_t bytes) {
 }
 
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+  char small[256];
   va_list again;
   va_copy(again, ap);
-  int n = vsnprintf(NULL, 0, fmt, ap);
+  int n = vsnprintf(small, sizeof small, fmt, ap);
   ensure(n >= 0, "a text cannot be printed");
   char *p = arena_alloc(a, (size_t)n + 1);
-  vsnprintf(p, (size_t)n + 1, fmt, again);
+  if (n < (int)sizeof small)
+    memcpy(p, small, (size_t)n + 1);
+  else
+    vsnprintf(p, (size_t)n + 1, fmt, again);
   va_end(again);
   return p;
 }
