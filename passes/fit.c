@@ -175,11 +175,20 @@ static double head_share(const FitPool *f, const PhasePool *pool, const int64_t 
   return most;
 }
 
+static const Built *built_plain(const FitPool *f, const Graph *g) {
+  if (!g) return NULL;
+  Built *b = arena_new_of(f->x.arena, Built);
+  *b = fit_build(&f->x, g, false, f->x.arena);
+  return b;
+}
+
 /* The first split of the loss head is solved along with the whole one. More chunks are tried while
  * they lower what the smallest micro-batch needs by more than a sixty-fourth. */
-static bool make_families(const Makes *m, const Graph *whole, int forced) {
+static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) {
   PhasePool *pool = m->pool;
-  if (!begin_chunked(m, forced > 0 ? forced : 1, whole)) return false;
+  if (!begin_chunked(m, forced > 0 ? forced : 1, whole->micro)) return false;
+  pool->update[0] = built_plain(m->f, whole->update); /* while the solver works */
+  pool->sample = built_plain(m->f, whole->sample);
   int from = 0, to = pool->families.n;
   double share = forced > 0 ? 0 : head_share(m->f, pool, m->batch, m->n);
   bool split = share >= 1.0 / 128;
@@ -217,13 +226,6 @@ static bool add_early(const Makes *m) {
   return true;
 }
 
-static const Built *built_plain(const FitPool *f, const Graph *g) {
-  if (!g) return NULL;
-  Built *b = arena_new_of(f->x.arena, Built);
-  *b = fit_build(&f->x, g, false, f->x.arena);
-  return b;
-}
-
 /* False when the job cannot be planned. */
 static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   Makes m = {.f = f, .pool = pool, .before = before};
@@ -236,9 +238,7 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
   if (f->res.n == 0) return false;
   bool early = f->res.at[f->res.n - 1].micro;
-  pool->update[0] = built_plain(f, g.update);
-  pool->sample = built_plain(f, g.sample);
-  bool made = make_families(&m, g.micro, forced);
+  bool made = make_families(&m, &g, forced);
   for (int i = 0; i < pool->families.n; i++) fit_solve_end(&f->x, &pool->families.at[i]);
   if (!made || !early) return made;
   c.early_squares = true;
