@@ -264,15 +264,6 @@ FitResult combo_within(FormatsPool *p, Combo *c, Arena *a, int64_t budget) {
   return fit_within(c->pool, a, budget);
 }
 
-/* Its cost within a budget; infinite when it has no plan there. */
-static double combo_cost(FormatsPool *p, Combo *c, int64_t budget) {
-  Arena *a = arena_new();
-  FitResult r = combo_within(p, c, a, budget);
-  double cost = r.plan ? fit_time(&r) * c->price : INFINITY;
-  arena_free(a);
-  return cost;
-}
-
 /* What stores the least: its floor is the floor. */
 static Combo *smallest(const FormatsPool *p) {
   Combo *best = NULL;
@@ -293,17 +284,21 @@ FitResult formats_within(FormatsPool *p, Arena *a, int64_t budget_bytes) {
   int64_t most = p->args.target->usable_bytes;
   int64_t budget = budget_bytes < most ? budget_bytes : most;
   Combo *best = NULL;
+  FitResult r = {0};
   double least = INFINITY;
   for (int i = 0; i < p->combos.n; i++) {
     Combo *c = &p->combos.at[i];
+    c->time = 0;
     if (combo_too_large(p, c, budget) || least_time(p, c, budget) * c->price >= least) continue;
-    double cost = combo_cost(p, c, budget);
-    if (cost >= least) continue;
-    least = cost;
+    FitResult with = combo_within(p, c, a, budget_bytes);
+    c->time = with.plan ? fit_time(&with) : INFINITY;
+    if (c->time * c->price >= least) continue;
+    least = c->time * c->price;
     best = c;
+    r = with;
   }
-  FitResult r = combo_within(p, best ? best : smallest(p), a, budget_bytes);
-  formats_explain(p, best ? best : smallest(p), a, &r);
+  if (!best) r = combo_within(p, best = smallest(p), a, budget_bytes);
+  formats_explain(p, best, a, &r);
   return r;
 }
 

@@ -19,6 +19,7 @@ typedef struct {
   double price;
   Job *job;               /* NULL = not elaborated yet */
   FitPool *pool;          /* NULL = not planned yet */
+  double time;            /* within the budget at hand; infinite: no plan; 0: not weighed */
   Candidate **candidates; /* of the pool, per phase */
   int *ncandidates;
 } Combo;

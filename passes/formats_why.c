@@ -51,11 +51,14 @@ static const char *reason(FormatsPool *p, const Combo *chosen, FormatSetting s, 
   const char *word = other->format[s]->word;
   if (combo_too_large(p, other, budget))
     return arena_printf(a, "with %s the variables alone are over the budget", word);
-  Arena *scratch = arena_new();
-  FitResult with = combo_within(p, other, scratch, budget);
-  bool fits = with.plan != NULL;
-  double slower = fits ? fit_time(&with) / fit_time(r) - 1 : 0;
-  arena_free(scratch);
+  if (other->time == 0) { /* it could not win */
+    Arena *scratch = arena_new();
+    FitResult with = combo_within(p, other, scratch, budget);
+    other->time = with.plan ? fit_time(&with) : INFINITY;
+    arena_free(scratch);
+  }
+  bool fits = isfinite(other->time);
+  double slower = fits ? other->time / fit_time(r) - 1 : 0;
   int64_t saved = variables_bytes(other->job->vars) - variables_bytes(chosen->job->vars);
   if (!fits)
     return arena_printf(a, "%swith %s nothing fits the budget", saved_text(a, saved), word);
