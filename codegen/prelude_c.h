@@ -215,6 +215,7 @@ static const char prelude_c[] =
     "  return b == 0.0f || a == 1.0f ? 1.0f : y;\n"
     "}\n"
     "\n"
+    "static inline int64_t mt_index(int64_t x) { return x; }\n"
     "/* ---- random bits: Philox4x32-10, one word for each element (docs: random numbers) ---- */\n"
     "static inline uint32_t mt_random_u32(uint32_t seed0, uint32_t seed1, int32_t step, uint64_t key,\n"
     "                                     int32_t sample, int64_t element) {\n"

@@ -218,8 +218,9 @@ static void random_bits(Str *out, const KNest *n, const KInstr *i) {
   } else {
     str_add(out, "0, ");
   }
+  str_add(out, "mt_index(");
   c_index(out, &i->element, n);
-  str_add(out, ")");
+  str_add(out, "))");
 }
 
 void c_unrounded(Str *out, const Kernel *k, const KNest *n, KReg r) {

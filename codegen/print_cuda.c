@@ -550,7 +550,7 @@ static const char before[] =
     "#define __builtin_floorf floorf\n";
 static const char *const replaced[] = {"mt_round_bf16", "mt_to_bf16", "mt_from_f16", "mt_to_f16",
                                        "mt_round_f16",  "mt_max",     "mt_min",      "mt_exp",
-                                       "mt_log",        "mt_tanh",    "mt_erf"};
+                                       "mt_log",        "mt_tanh",    "mt_erf", "mt_index"};
 
 const char *cuda_prelude_text(Arena *a) {
   Str s = {.arena = a};

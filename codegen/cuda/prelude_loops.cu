@@ -56,6 +56,10 @@ MT_FN float mt_tanh(float x) {
   return fabsf(x) < 0.625f ? small : large;
 }
 
+// The index of an element, never negative: said so, four neighbours share a block of random bits.
+MT_FN int64_t mt_index(int x) { return (int64_t)(uint32_t)x; }
+MT_FN int64_t mt_index(int64_t x) { return x; }
+
 // ---- vectors: 16 bytes a transaction ----
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) MtVector { T x[N]; };
 // 16-bit elements stay in the words that they are moved in: each is one instruction away.
