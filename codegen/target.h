@@ -65,12 +65,12 @@ static inline int64_t cuda_plan_blocks(bool flat, int64_t n) {
   int64_t cuda = cuda_sum_blocks(flat, n), cpu = column_blocks(n);
   return cuda > cpu ? cuda : cpu;
 }
-/* Bytes of the card that a host arena takes: the tables of its pages, 8 bytes for each 4 KiB (H200: 24 MiB were measured for
- * 12 GiB, 182 for 96), and what copies take inside graphs with their streams (71 MiB were measured for 7,714 commands of
- * Llama-2 7B, the most that any job has had). In whole granules. */
-static inline int64_t target_pinning_bytes(const Target *t, int64_t host_bytes) {
-  enum { GRAPH_COPIES = 96 << 20 };
+/* Bytes of the card that a host arena of so many variables takes: the tables of its pages, 8 bytes for each 4 KiB (H200: 24 MiB
+ * were measured for 12 GiB, 182 for 96), and the nodes of their copies in the graphs (71 MiB for about 1,090 variables of Llama-2
+ * 7B, which are copied in about three places each). In whole granules. */
+static inline int64_t target_pinning_bytes(const Target *t, int64_t host_bytes, int variables) {
+  enum { OF_A_VARIABLE = 64 << 10 };
   if (t->kind != DEV_CUDA || host_bytes <= 0) return 0;
-  return round_up(ceil_div(host_bytes, 512), t->granule_bytes) + GRAPH_COPIES;
+  return round_up(ceil_div(host_bytes, 512) + (int64_t)variables * OF_A_VARIABLE, t->granule_bytes);
 }
 #endif

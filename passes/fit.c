@@ -14,7 +14,8 @@
 /* ---- programs that are run as they stand ---- */
 
 int64_t fit_overhead(const FitPool *f, int res) {
-  return f->x.target->overhead_bytes + target_pinning_bytes(f->x.target, f->res.at[res].host_bytes);
+  const Residency *r = &f->res.at[res];
+  return f->x.target->overhead_bytes + target_pinning_bytes(f->x.target, r->host_bytes, r->variables);
 }
 
 Plan *fit_new_plan(const FitPool *f, Arena *a, int res) {

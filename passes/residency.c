@@ -62,6 +62,7 @@ static Residency choice(const Moves *m, int rank, int part, int parts) {
       if (host[i]) owed -= bytes * parts;
     }
     *(host[i] ? &r.host_bytes : &r.device_bytes) += bytes;
+    r.variables += host[i];
     r.micro |= host[i] && own >= STATE_RANKS;
   }
   return r;

@@ -9,6 +9,7 @@
 typedef struct {
   const bool *host;                 /* per variable */
   int64_t device_bytes, host_bytes; /* of the two regions of variables, as placed */
+  int variables;                    /* on the host */
   bool micro;                       /* gradients or weights are among them: each micro-batch copies */
 } Residency;
 
