@@ -1,6 +1,6 @@
 /* print_cuda_impl.h - between the files of the CUDA printer: print_cuda.c (text, vectors, indices,
- * maps, the functions), print_cuda_rows.c (nests with rows), print_cuda_ring.c (rows loaded ahead) and
- * print_cuda_sums.c (sums over rows). */
+ * maps, the functions), print_cuda_rows.c (nests with rows), print_cuda_ring.c (rows loaded ahead)
+ * and print_cuda_sums.c (sums over rows). */
 #ifndef MTC_PRINT_CUDA_IMPL_H
 #define MTC_PRINT_CUDA_IMPL_H
 #include "print_cuda.h"
@@ -41,7 +41,8 @@ typedef struct {
   int64_t *ring;       /* where a load's part of the ring starts, in bytes */
 } Printer;
 
-/* What a group does one after another: rows first + group, + step, .. below end; columns from..to. */
+/* What a group does one after another: rows first + group, + step, .. below end, and of each the
+ * columns from..to. */
 typedef struct {
   const char *first, *end, *step, *from, *to;
 } RowLoop;

@@ -25,7 +25,8 @@ static bool loads_ahead(const Printer *p, KReg r) {
 }
 
 bool pr_scalar_ahead(const Printer *p, KReg r) {
-  return steps_alone(p, r) && kreg_level(p->n, pr_instr(p, r)) == LV_ROW && pr_in_passes(p, r, true);
+  return steps_alone(p, r) && kreg_level(p->n, pr_instr(p, r)) == LV_ROW &&
+         pr_in_passes(p, r, true);
 }
 
 static int granule_bytes(const Printer *p, KReg r) {

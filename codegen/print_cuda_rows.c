@@ -1,4 +1,4 @@
-/* print_cuda_rows.c - nests with rows: passes over the granules of a row, reductions of a row on chip.
+/* print_cuda_rows.c - nests with rows: passes over the granules of a row, reductions on chip.
  *
  * A row is dealt to the threads of a warp or of a part of a block, in granules of 8 columns. A
  * thread loads all its granules first, then computes; what a later pass uses again stays in
@@ -17,7 +17,7 @@ enum {
   UNROLLED = 8,        /* granules of a thread that are in registers together */
   IN_FLIGHT = 4,       /* of longer rows */
   KEEP_REGISTERS =
-      64,            /* of loads that stay for the length of a row, of the 128 that a thread has */
+      64,             /* of loads that stay for the length of a row, of the 128 that a thread has */
   ROW_REGISTERS = 48, /* of all vectors of a row in registers at once */
   SHARED_MARGIN = 2048 /* bytes for the folds of rows */
 };
@@ -38,8 +38,7 @@ const char *pr_fold_type(const Printer *p, KReg r) {
 
 static void fold_begin(Printer *p, KReg r) {
   pr_line(p, "%s s%d = %s;", fold_of(p, r).type, (int)r, fold_of(p, r).start);
-  if (pr_instr(p, r)->op == OP_ARGMAX)
-    pr_line(p, "int32_t a%d = lane * %d;", (int)r, GRANULE);
+  if (pr_instr(p, r)->op == OP_ARGMAX) pr_line(p, "int32_t a%d = lane * %d;", (int)r, GRANULE);
 }
 
 static void fold_add(Printer *p, KReg r) {
@@ -92,7 +91,7 @@ static KReg picked_column(const Printer *p, KReg sum) {
   return zero->kind == KI_CONST && zero->value == 0 ? column_named(p, select->in[0]) : -1;
 }
 
-/* The column is read from memory before anything is stored: a fold of the same pass stands between. */
+/* The column is read from memory before anything is stored: a fold of the pass stands between. */
 static bool picks(const Printer *p, const KPass *pass, KReg r) {
   bool folds = false;
   if (picked_column(p, r) < 0) return false;
@@ -121,8 +120,8 @@ static void pick(Printer *p, const KPass *pass, KReg r) {
   pr_line(p, "s%d += v%d;", (int)r, (int)d->in[0]);
   pr_close(p);
   if (p->threads == WARP) pr_line(p, "__syncwarp();");
-  pr_line(p, d->rounds ? "v%d = mt_round_%s(s%d);" : "v%d = %.0ss%d;", (int)r,
-          dtype_name(d->dtype), (int)r);
+  pr_line(p, d->rounds ? "v%d = mt_round_%s(s%d);" : "v%d = %.0ss%d;", (int)r, dtype_name(d->dtype),
+          (int)r);
   pr_close(p);
 }
 
@@ -403,7 +402,7 @@ void pr_row_shape(Printer *p, int64_t cols) {
   pr_granules(p, cols);
 }
 
-/* A row that fills an SM: as many threads as keep its ring small. False when two rows do not fit. */
+/* A row that fills an SM: as many threads as keep its ring small. False when two do not fit. */
 static bool long_shape(Printer *p, CudaFunction *f) {
   Printer was = *p;
   int64_t granules = ceil_div(p->n->cols, GRANULE);
@@ -423,8 +422,8 @@ static bool long_shape(Printer *p, CudaFunction *f) {
   f->shared = (int)pr_ring_choose(p, p->shared_most - SHARED_MARGIN, 0);
   p->refills = true;
   for (int r = 0; r < p->k->ninstrs; r++)
-    p->refills &= p->cache[r] != CACHE_RING ||
-                  dtype_bytes(p->k->params[pr_instr(p, r)->param].dtype) < 4;
+    p->refills &=
+        p->cache[r] != CACHE_RING || dtype_bytes(p->k->params[pr_instr(p, r)->param].dtype) < 4;
   if (p->stages) return true;
   *p = was;
   return false;

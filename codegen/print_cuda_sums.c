@@ -23,10 +23,10 @@ enum {
   SLICE_BLOCKS = 8,    /* of an SM */
   FLAT_ITEMS = 4,      /* granules in flight of a sum of everything */
   MOST_ITEMS = 8,
-  IN_FLIGHT = 24 << 10,    /* bytes on their way to each of two blocks */
-  LEAST_THREADS = 256,     /* of an SM, so that it is busy */
-  KEEP_ALONE = 48,         /* registers of vectors that stay for a row, without a ring */
-  SHARED_MARGIN = 2048     /* bytes for the folds of rows */
+  IN_FLIGHT = 24 << 10, /* bytes on their way to each of two blocks */
+  LEAST_THREADS = 256,  /* of an SM, so that it is busy */
+  KEEP_ALONE = 48,      /* registers of vectors that stay for a row, without a ring */
+  SHARED_MARGIN = 2048  /* bytes for the folds of rows */
 };
 
 int pr_count_sums(const KNest *n) {
@@ -68,10 +68,11 @@ static void write_groups(Printer *p, KReg r, int64_t at) {
   pr_line(p, "#pragma unroll");
   pr_open(p, "for (int it = 0; it < %lld; it++) {", (long long)p->items);
   pr_line(p, "#pragma unroll");
-  pr_line(p,
-          "for (int j = 0; j < %d; j++) ((%s *)mt_shared)[%lld + group * %lld + (it * %d + j) * %d + "
-          "lane] = q%d[it][j];",
-          GRANULE, pr_fold_type(p, r), (long long)at, (long long)width, GRANULE, p->threads, (int)r);
+  pr_line(
+      p,
+      "for (int j = 0; j < %d; j++) ((%s *)mt_shared)[%lld + group * %lld + (it * %d + j) * %d + "
+      "lane] = q%d[it][j];",
+      GRANULE, pr_fold_type(p, r), (long long)at, (long long)width, GRANULE, p->threads, (int)r);
   pr_close(p);
 }
 
@@ -82,8 +83,8 @@ static void add_groups(Printer *p, KReg r, int64_t at, const char *from, const c
           p->groups * p->threads);
   pr_line(p, "%s sum = 0;", type);
   pr_line(p, "#pragma unroll");
-  pr_line(p, "for (int g = 0; g < %d; g++) sum += ((%s *)mt_shared)[%lld + g * %lld + x];", p->groups,
-          type, (long long)at, (long long)width);
+  pr_line(p, "for (int g = 0; g < %d; g++) sum += ((%s *)mt_shared)[%lld + g * %lld + x];",
+          p->groups, type, (long long)at, (long long)width);
   pr_line(p, "const int c = %s + (x / %d * %d + x %% %d) * %d + x / %d %% %d;", from,
           p->threads * GRANULE, p->threads, p->threads, GRANULE, p->threads, GRANULE);
   pr_line(p, "if (c < %s) w%d[block * %lld + c] = sum;", to, (int)r, (long long)p->n->cols);
@@ -154,8 +155,8 @@ static bool can_slice(const KNest *n) {
   return !n->nrow_sums && !n->nrow_stores && n->npasses == 1 && !folds(n);
 }
 
-/* Registers of a thread for the sums of its columns and for vectors: those of one granule where rows
- * come through a ring, else those of all. */
+/* Registers of a thread for the sums of its columns and for vectors: those of one granule where
+ * rows come through a ring, else those of all. */
 static int64_t need(const Printer *p, int64_t items, int nsums, bool ring) {
   int stores = 0;
   for (int i = 0; i < p->n->npasses; i++) stores += p->n->passes[i].nstores;
@@ -172,7 +173,8 @@ static int most_items(const Printer *p, int nsums, bool ring) {
 
 /* As few threads of a row as take so many granules each, so that many rows are worked on. */
 static void sum_shape(Printer *p, int most) {
-  int64_t granules = ceil_div(p->n->cols, GRANULE), threads = round_up(ceil_div(granules, most), WARP);
+  int64_t granules = ceil_div(p->n->cols, GRANULE),
+          threads = round_up(ceil_div(granules, most), WARP);
   p->threads = threads > MAX_THREADS ? MAX_THREADS : (int)threads;
   p->items = ceil_div(granules, p->threads);
   p->unroll = (int)p->items;
@@ -267,7 +269,8 @@ static void sum_rows(Printer *p, CudaFunction *f) {
   if (p->slices > 1) {
     int64_t width = p->threads * p->items * GRANULE;
     pr_line(p, "const int block = blockIdx.x / %lld;", (long long)p->slices);
-    pr_line(p, "const %s c0 = (int)(blockIdx.x %% %lld) * %lld, c1 = c0 + %lld < %s ? c0 + %lld : %s;",
+    pr_line(p,
+            "const %s c0 = (int)(blockIdx.x %% %lld) * %lld, c1 = c0 + %lld < %s ? c0 + %lld : %s;",
             p->index, (long long)p->slices, (long long)width, (long long)width, cols,
             (long long)width, cols);
     l.from = "c0";
