@@ -123,6 +123,8 @@ typedef struct {
   bool *arrived;         /* per window: the copy in is done */
   bool *left_over;       /* per window: the copy out is done */
   int64_t room, held;    /* bytes of stages: at most, now */
+  const int64_t *need;   /* per step: bytes of the stages that it must find */
+  bool tight;            /* no room besides that of the step that needs the most */
   int released;          /* copies out whose room was given back */
   int fetched;           /* windows before it are there or under way */
   int used;              /* windows before it have begun */
@@ -223,6 +225,26 @@ static void make_room(Sim *x, int window, int s) {
   while (x->released < x->way[TO_HOST].head) release(x, s); /* what the waits saw */
 }
 
+/* Where there is no room to spare, a step that takes most of it has it for itself: its stages then lie side by side in what
+ * they add up to, whatever is placed before and after. */
+static bool alone(const Sim *x, int step) {
+  return x->tight && step < x->p->nsteps && x->need[step] > x->room / 2;
+}
+
+static bool may_fetch_ahead(const Sim *x, int window, int s) {
+  if (alone(x, s) || alone(x, x->at[window].first)) return false;
+  int64_t limit = x->tight ? x->room - x->room / 4 : x->room; /* what is full cannot be placed without gaps */
+  return x->held + x->at[window].bytes <= limit;
+}
+
+/* All that was copied out gives its room back. */
+static void drain(Sim *x, int step) {
+  while (x->released < x->way[TO_HOST].tail) {
+    wait_for(x, x->left_over, x->way[TO_HOST].queue[x->released]);
+    release(x, step);
+  }
+}
+
 /* Copies in that must begin now, and those whose time has come while there is room. */
 static void fetch(Sim *x, const int64_t *begin, int s) {
   for (; x->fetched < x->n; x->fetched++) {
@@ -232,7 +254,7 @@ static void fetch(Sim *x, const int64_t *begin, int s) {
     if (w->first == s) {
       if (out_in_flight(x, w->before)) wait_for(x, x->left_over, w->before);
       make_room(x, k, s);
-    } else if ((double)begin[s + 1] <= x->latest[k] || out_in_flight(x, w->before) || !has_room(x, k)) {
+    } else if ((double)begin[s + 1] <= x->latest[k] || out_in_flight(x, w->before) || !may_fetch_ahead(x, k, s)) {
       break;
     }
     w->in_begin = s;
@@ -290,18 +312,20 @@ static int *sorted_by_last(const StageProblem *p, const StageWindow *at, int n, 
   return list;
 }
 
-/* What the stages may take: the most that one step needs, and room to copy ahead. */
-static int64_t room_of(const StageProblem *p, const StageWindow *at, int n, Arena *a) {
-  int64_t *need = arena_array(a, int64_t, p->nsteps + 2), now = 0, most = 0;
+/* Bytes of the windows that each step lies in; the most of them. */
+static int64_t *needs_of(const StageProblem *p, const StageWindow *at, int n, int64_t *most, Arena *a) {
+  int64_t *need = arena_array(a, int64_t, p->nsteps + 2), now = 0;
   for (int k = 0; k < n; k++) {
     need[at[k].first] += at[k].bytes;
     need[at[k].last + 1] -= at[k].bytes;
   }
+  *most = 0;
   for (int s = 0; s < p->nsteps; s++) {
     now += need[s];
-    if (now > most) most = now;
+    need[s] = now;
+    if (now > *most) *most = now;
   }
-  return most + most / 2 * p->room;
+  return need;
 }
 
 static void simulate(Sim *x, const Windows *w, Arena *a) {
@@ -311,6 +335,7 @@ static void simulate(Sim *x, const Windows *w, Arena *a) {
   for (int s = 0; s < p->nsteps; s++) {
     while (x->released < x->way[TO_HOST].head) release(x, s);
     send(x, by_last, first, s);
+    if (alone(x, s) || (s > 0 && alone(x, s - 1))) drain(x, s);
     fetch(x, w->begin, s);
     arrive(x, s);
     x->begin_ns[s] = llround(x->now);
@@ -318,10 +343,7 @@ static void simulate(Sim *x, const Windows *w, Arena *a) {
   }
   while (x->released < x->way[TO_HOST].head) release(x, p->nsteps);
   send(x, by_last, first, p->nsteps);
-  while (x->released < x->way[TO_HOST].tail) {
-    wait_for(x, x->left_over, x->way[TO_HOST].queue[x->released]);
-    release(x, p->nsteps);
-  }
+  drain(x, p->nsteps);
 }
 
 static int64_t peak_of(const Sim *x) {
@@ -346,7 +368,10 @@ StagePlan stage_plan(const StageProblem *p, Arena *a) {
   x.latest = arena_array(a, double, n + 1);
   x.stages = arena_array(a, int64_t, p->nsteps + 2);
   x.begin_ns = arena_array(a, int64_t, p->nsteps + 1);
-  x.room = room_of(p, x.at, n, a);
+  int64_t most;
+  x.need = needs_of(p, x.at, n, &most, a);
+  x.room = most + most / 2 * p->room;
+  x.tight = p->room == 0;
   simulate(&x, &w, a);
   return (StagePlan){.n = n,
                      .at = x.at,

@@ -50,7 +50,8 @@ typedef struct {
   const Vars *vars;
   const Target *target;
   const int64_t *live;   /* per step: bytes alive that are no stages */
-  int room;              /* to copy ahead, in halves of the most that the stages of one step take */
+  int room;              /* to copy ahead, in halves of the most that the stages of one step take; 0: a step that takes most of
+                            it has it for itself */
 } StageProblem;
 StagePlan stage_plan(const StageProblem *p, Arena *a);
 
