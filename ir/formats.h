@@ -60,7 +60,7 @@ FORMAT_FN float format_scale(int d) {
 
 /* The middle of cell n - 2^i of the 2^i cells of [0.1, 1], where n has i + 1 bits, times the power of decade i - skip. */
 FORMAT_FN float format_entry(unsigned n, int skip) {
-  const unsigned b = format_bits((float)(int)(n | (n == 0)));
+  const unsigned b = format_bits(FORMAT_ADD(format_float(0x4b000000u | n | (n == 0)), -8388608.0f)); /* n as a float */
   const int i = (int)(b >> 23) - 127;
   const float place = format_float((b & 0x7fffffu) | 0x3f800000u), cell = format_float((unsigned)(127 - i) << 23);
   const float middle = FORMAT_ADD(FORMAT_ADD(FORMAT_MUL(0.9f, place), -0.8f), FORMAT_MUL(0.45f, cell));
@@ -82,7 +82,7 @@ FORMAT_FN float format_dequant8u(unsigned code) {
 FORMAT_FN unsigned format_nearest(float a, int d, int skip) {
   const unsigned cells = 1u << (d + skip);
   const float y = FORMAT_MUL(FORMAT_ADD(FORMAT_MUL(a, format_scale(d)), -0.1f), 1.1111111f);
-  const float at = FORMAT_MUL(y, (float)(int)cells);
+  const float at = FORMAT_MUL(y, format_float((unsigned)(127 + d + skip) << 23));
   const int j = at > 0.0f ? (int)at : 0, last = (int)cells - 1;
   return cells + (unsigned)(j < last ? j : last);
 }
