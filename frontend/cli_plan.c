@@ -127,6 +127,8 @@ int cli_plan_args(Cli *c, const Job *job, PlanArgs *args) {
 
 /* ---- remedies: changes that are planned before they are suggested ---- */
 
+static const char exact[] = "exact: the same bits", numeric[] = "changes numerics";
+
 /* Settings changed together, and the reserve given up. */
 typedef struct {
   struct {
@@ -161,8 +163,10 @@ static Job *elaborate_again(Cli *c, const Change *ch, Arena *a, JobArgs *with) {
   return job && d->errors == 0 ? job : NULL;
 }
 
-static PlanArgs quick_args(const PlanArgs *args) {
+/* `beside`: the transient bytes of the floor that is known, where the change leaves activations as they are. */
+static PlanArgs quick_args(const PlanArgs *args, int64_t beside) {
   PlanArgs quick = *args;
+  quick.beside_bytes = beside;
   quick.check = false;
   quick.only_if_it_can = true;
   return quick;
@@ -181,7 +185,8 @@ static void try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult
   JobArgs with;
   Job *job = elaborate_again(c, ch, a, &with);
   if (job) {
-    PlanArgs quick = quick_args(args);
+    bool same = !ch->dim && ch->effect != numeric;
+    PlanArgs quick = quick_args(args, same ? r->floor_transient : 0);
     if (ch->no_reserve) quick.reserve_bytes = 0;
     FitResult x = formats_fit(job, &with, a, &quick);
     add_remedy(c, r, &x, change_text(c, ch), ch->effect);
@@ -189,37 +194,26 @@ static void try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult
   arena_free(a);
 }
 
-/* The host memory of the fastest plan, in whole GiB, or MiB below one. */
-static int64_t whole_size(int64_t bytes) {
-  int64_t gib = (int64_t)1 << 30, mib = 1 << 20;
-  return round_up(bytes, bytes >= gib ? gib : mib);
-}
-
-/* As much host memory as the fastest plan pins that has all it wants. */
+/* Twice as much host memory as device memory is missing, in whole GiB, or MiB below one. */
 static void try_host(Cli *c, const PlanArgs *args, FitResult *r) {
+  int64_t gib = (int64_t)1 << 30, mib = 1 << 20, missing = r->floor_bytes - args->budget_bytes;
+  int64_t wanted = args->host_bytes + 2 * (missing > 0 ? missing : 0);
+  int64_t size = round_up(wanted, wanted >= gib ? gib : mib);
   Arena *a = arena_new();
   JobArgs with;
   Job *job = elaborate_again(c, NULL, a, &with);
   if (job) {
-    PlanArgs quick = quick_args(args);
-    quick.host_bytes = INT64_MAX;
-    FormatsPool *pool = formats_pool(job, &with, a, a, &quick);
-    FitResult x = formats_within(pool, a, args->budget_bytes);
-    if (x.plan && x.plan->host_bytes > args->host_bytes) {
-      int64_t size = whole_size(x.plan->host_bytes);
-      formats_host_limit(pool, size);
-      x = formats_within(pool, a, args->budget_bytes);
-      bool big = size >= (int64_t)1 << 30;
-      add_remedy(c, r, &x, arena_printf(c->arena, "--host-ram %lld%c", (long long)(size >> (big ? 30 : 20)), big ? 'G' : 'M'),
-                 "the same results; pins host memory");
-    }
+    PlanArgs quick = quick_args(args, 0);
+    quick.host_bytes = size;
+    FitResult x = formats_fit(job, &with, a, &quick);
+    const char *text = size >= gib ? arena_printf(c->arena, "--host-ram %lldG", (long long)(size / gib))
+                                   : arena_printf(c->arena, "--host-ram %lldM", (long long)(size / mib));
+    add_remedy(c, r, &x, text, "the same results; pins host memory");
   }
   arena_free(a);
 }
 
-static const char exact[] = "exact: the same bits", numeric[] = "changes numerics";
-
-/* Formats worth trying, exact ones first. */
+/* Formats worth trying, exact ones first: of what fits, the first few are told. */
 static const struct {
   FormatSetting of; /* a setting that must be f32, and not open */
   bool half;        /* only where weights are bf16 */
@@ -244,8 +238,19 @@ static bool applies(const Precision *p, int change, const PlanArgs *args) {
   return !changes[change].half || p->compute == DT_BF16;
 }
 
+/* The verdict comes at once, to a terminal, and the page about it when the remedies are planned. */
+static void tell_early(Cli *c, const FitResult *r, bool over) {
+  if (!isatty(STDERR_FILENO)) return;
+  if (over)
+    fputs("\r\033[K", stderr);
+  else
+    fprintf(stderr, "no plan fits %s: the smallest possible is %s; planning what would fit ..", format_bytes(c->arena, r->budget_bytes),
+            format_bytes(c->arena, r->floor_bytes));
+  fflush(stderr);
+}
+
 static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResult *r) {
-  enum { ENOUGH = 5 };
+  enum { ENOUGH = 3 };
   bool split = false; /* fits, with the reserve that was asked for */
   try_host(c, args, r);
   Change place = {{{"memory.optimizer", "auto"}}, "the same results", false, false};
@@ -285,6 +290,8 @@ int cli_plan(Cli *c, Job **job, FitResult *r) {
   if (c->diags->errors > 0) return EXIT_SOURCE;
   *job = (Job *)r->job;
   if (r->plan) return EXIT_OK;
+  tell_early(c, r, false);
   find_remedies(c, *job, &args, r);
+  tell_early(c, r, true);
   return EXIT_INFEASIBLE;
 }

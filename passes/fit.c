@@ -254,13 +254,13 @@ int64_t fit_capped_budget(const PlanArgs *args) {
                                                          : args->target->usable_bytes;
 }
 
-/* True when the variables alone are over the budget; but for a few scalars they exist once any
+/* True when the variables and what is known to stand beside them are over the budget; but for a few scalars they exist once any
  * graph was asked for. */
 static bool hopeless(FitPool *f, int64_t budget) {
   GraphChoice c = {.micro_batch = 1, .chunks = 1, .eval_only = true};
   train_graphs(f->x.job, f->x.arena, &c);
   f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
-  return f->res.n == 0 || fit_whole_peak(f, f->res.n - 1, 0) > budget;
+  return f->res.n == 0 || fit_whole_peak(f, f->res.n - 1, f->args.beside_bytes) > budget;
 }
 
 static void fill_pools(FitPool *f) {

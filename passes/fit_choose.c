@@ -109,10 +109,6 @@ static Choice *floor_of(const FitPool *f, PhasePool *pool, int res, int64_t boun
   return best;
 }
 
-static bool allowed(const FitPool *f, int res) {
-  return f->res.at[res].host_bytes <= f->args.host_bytes;
-}
-
 /* Of variables, by class: all, or those that are on the host. */
 static void count_variables(const Vars *v, const bool *counted, int64_t *bytes) {
   for (int i = 0; i < v->all.n; i++)
@@ -125,7 +121,6 @@ static void find_floor(const FitPool *f, FitResult *r) {
   int64_t best = INT64_MAX;
   int of = -1;
   for (int res = f->res.n - 1; res >= 0; res--) { /* the smallest first: it bounds the others */
-    if (!allowed(f, res)) continue;
     int64_t most = 0;
     int phase = 0;
     for (int i = 0; i < f->nphases && most < best; i++) {
@@ -180,7 +175,6 @@ static Plan *select_within(const FitPool *f, Arena *a, int64_t budget, Choice **
     int best = -1;
     double least = INFINITY;
     for (int res = 0; res < f->res.n; res++) {
-      if (!allowed(f, res)) continue;
       double t = total_time(f, res, budget, at + res * n, chosen);
       if (t >= least) continue;
       least = t;
@@ -213,7 +207,7 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
   for (int kind = 0; kind < 6; kind++) {
     for (int i = 0; i < pool->all.n; i++) {
       const Choice *c = &pool->all.at[i];
-      if (c->estimate > budget || c->step_ns <= chosen->step_ns || !allowed(f, c->res)) continue;
+      if (c->estimate > budget || c->step_ns <= chosen->step_ns) continue;
       if (kind == 0 && (c->trace != 0 || chosen->trace == 0)) continue;
       if (kind == 1 && (c->trace != c->family->full || c->trace == 0)) continue;
       if (kind == 2 && c->micro_batch >= chosen->micro_batch) continue;
@@ -265,21 +259,6 @@ FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
     ensure(!why, "the plan is unsound: %s", why);
   }
   return r;
-}
-
-void fit_host_limit(FitPool *f, int64_t host_bytes) {
-  f->args.host_bytes = host_bytes;
-  for (int i = 0; f->phase && i < f->nphases; i++) {
-    PhasePool *pool = &f->phase[i];
-    int64_t least = INT64_MAX;
-    pool->frontier.n = 0;
-    for (int k = 0; k < pool->all.n; k++) {
-      const Choice *c = &pool->all.at[k];
-      if (c->estimate >= least || !allowed(f, c->res)) continue;
-      least = c->estimate;
-      vec_push(f->x.arena, &pool->frontier, k);
-    }
-  }
 }
 
 int fit_candidates(const FitPool *f, int phase, Arena *a, Candidate **out) {

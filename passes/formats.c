@@ -302,12 +302,6 @@ FitResult formats_within(FormatsPool *p, Arena *a, int64_t budget_bytes) {
   return r;
 }
 
-void formats_host_limit(FormatsPool *p, int64_t host_bytes) {
-  p->args.host_bytes = host_bytes;
-  for (int i = 0; i < p->combos.n; i++)
-    if (p->combos.at[i].pool) fit_host_limit(p->combos.at[i].pool, host_bytes);
-}
-
 FitResult formats_fit(Job *job, const JobArgs *again, Arena *a, const PlanArgs *args) {
   if (!formats_open(job)) return plan_fit(job, a, args);
   Arena *scratch = arena_new();

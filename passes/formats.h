@@ -28,8 +28,6 @@ FormatsPool *formats_pool(Job *job, const JobArgs *again, Arena *a, Arena *scrat
 /* The plan of the least cost within a budget, in a. Its job, FitResult.job, has the chosen formats,
  * FitResult.formats tells why. Without a plan: the floor of the smallest combination. */
 FitResult formats_within(FormatsPool *p, Arena *a, int64_t budget_bytes);
-/* From now on no plan pins more than this, which is at most what the pool was made for. */
-void formats_host_limit(FormatsPool *p, int64_t host_bytes);
 /* Both at once; plan_fit where nothing is open. */
 FitResult formats_fit(Job *job, const JobArgs *again, Arena *a, const PlanArgs *args);
 /* What a result costs: seconds of all its phases' steps, times the prices of its open formats. */

@@ -230,7 +230,8 @@ typedef struct {
   int64_t micro_batch;     /* 0 = the planner chooses */
   int chunks;              /* 0 = the planner chooses */
   bool check;              /* run check.c on the result */
-  bool only_if_it_can;     /* give up without a floor when variables alone exceed the budget */
+  bool only_if_it_can;     /* give up without a floor when variables and beside_bytes exceed the budget */
+  int64_t beside_bytes;    /* what a plan is known to need beside its variables; 0 = not known */
 } PlanArgs;
 
 /* One candidate of the outer search, kept for "not chosen" and "more budget". */
@@ -279,8 +280,6 @@ FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
 typedef struct FitPool FitPool;
 FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args);
 FitResult fit_within(FitPool *pool, Arena *a, int64_t budget_bytes);
-/* From now on no plan pins more than this, which is at most what the pool was made for. */
-void fit_host_limit(FitPool *pool, int64_t host_bytes);
 /* Everything that was weighed for a phase, fastest first; how many. Peaks are by liveness where none was placed yet. */
 int fit_candidates(const FitPool *pool, int phase, Arena *a, Candidate **out);
 

@@ -46,28 +46,6 @@ static void more_host_memory_lowers_the_floor(void **state) {
   arena_free(a);
 }
 
-static void a_lower_bound_is_kept(void **state) {
-  (void)state;
-  Arena *a = arena_new();
-  PlanArgs args = args_with(INT64_MAX);
-  FitPool *pool = fit_pool(job_with(a, "auto"), a, &args);
-  FitResult all = fit_within(pool, a, fit_within(pool, a, 1).floor_bytes);
-  assert_non_null(all.plan);
-  int64_t half = all.plan->host_bytes / 2;
-  fit_host_limit(pool, half);
-  FitResult r = fit_within(pool, a, all.floor_bytes);
-  assert_null(r.plan);
-  assert_true(r.floor_bytes > all.floor_bytes && r.floor_host <= half);
-  r = fit_within(pool, a, r.floor_bytes);
-  assert_non_null(r.plan);
-  assert_true(r.plan->host_bytes <= half);
-  assert_null(plan_check(r.plan, a));
-  for (int i = 0; i < r.frontier.n; i++) assert_true(r.frontier.at[i].host_bytes <= half);
-  fit_host_limit(pool, all.plan->host_bytes);
-  assert_int_equal(fit_within(pool, a, 1).floor_bytes, all.floor_bytes);
-  arena_free(a);
-}
-
 static void what_the_model_demands(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -95,7 +73,6 @@ static void what_the_model_demands(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(more_host_memory_lowers_the_floor),
-      cmocka_unit_test(a_lower_bound_is_kept),
       cmocka_unit_test(what_the_model_demands),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
