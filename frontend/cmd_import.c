@@ -58,6 +58,7 @@ int cmd_import(Cli *c) {
   SafeTensors *file = st_open(path, &f);
   WeightSlots slots = cli_job_slots(c, job);
   WeightRules rules = {c->flag.ignore.at, c->flag.ignore.n, 0};
+  if (file) weights_take_prefix(c->arena, &slots, file);
   bool ok = file && weights_match(&slots, file, path, &rules, &f) &&
             write_checkpoint(c, job, &slots, file, &f);
   st_close(file);

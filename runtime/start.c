@@ -60,6 +60,7 @@ static bool load_weights(Replay *r, Arena *a, const char *path, Fail *f) {
   if (!st) return false;
   WeightSlots slots = weights_of_program(a, r->program);
   WeightRules rules = {0};
+  weights_take_prefix(a, &slots, st);
   bool ok = weights_match(&slots, st, file, &rules, f);
   for (int i = 0; i < slots.n && ok; i++) {
     const WeightSlot *s = &slots.at[i];

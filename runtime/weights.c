@@ -90,6 +90,30 @@ static void match_slot(Arena *a, Report *r, const WeightSlot *s, const StEntry *
   }
 }
 
+/* What stands before `key` in the first name of the file that ends with "." and it; NULL = there is none. */
+static const char *prefix_of(Arena *a, const SafeTensors *file, const char *key) {
+  for (int i = 0; i < st_count(file); i++) {
+    const char *name = st_at(file, i)->name;
+    size_t all = strlen(name), own = strlen(key);
+    if (all > own && name[all - own - 1] == '.' && str_ends(name, key))
+      return arena_printf(a, "%.*s", (int)(all - own), name);
+  }
+  return NULL;
+}
+
+void weights_take_prefix(Arena *a, WeightSlots *s, const SafeTensors *file) {
+  const char *prefix = NULL, **behind = arena_array(a, const char *, s->n + 1);
+  for (int i = 0; i < s->n; i++) {
+    const char *key = s->at[i].key;
+    if (st_find(file, key)) continue;
+    if (!prefix && !(prefix = prefix_of(a, file, key))) return;
+    behind[i] = arena_printf(a, "%s%s", prefix, key);
+    if (!st_find(file, behind[i])) return;
+  }
+  for (int i = 0; i < s->n; i++)
+    if (behind[i]) s->at[i].key = behind[i];
+}
+
 static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }

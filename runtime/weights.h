@@ -23,6 +23,10 @@ typedef struct {
 /* By the program's map; without one every parameter and state by its path. */
 WeightSlots weights_of_program(Arena *a, const Program *p);
 
+/* When the file has every key that it lacks behind one and the same prefix, slots get it: "transformer.h.0.ln_1.weight" for
+ * "h.0.ln_1.weight", of a model saved as a part of a larger one. New keys lie in a. */
+void weights_take_prefix(Arena *a, WeightSlots *s, const SafeTensors *file);
+
 /* Every slot has its key in the file with the right shape, and every key of the file has a slot,
  * but for buffers that can be computed (causal masks, rotary frequencies) and keys that match a
  * pattern of `ignore` (shell globs). All that does not fit is reported together as E0302. */

@@ -318,6 +318,30 @@ static void misfits_are_reported_together(void **state) {
   st_close(s);
 }
 
+static void parts_of_larger_models(void **state) {
+  Place *p = *state;
+  size_t n;
+  Fail f = {0};
+  char *bytes = file_of(p->a,
+                        "{\"head\":{" ENTRY("F32", "[1]", "0", "4") "},\"body.h.w\":{" ENTRY(
+                            "F32", "[2]", "4", "12") "},\"body.v\":{" ENTRY("F32", "[1]", "12", "16") "}}",
+                        16, &n);
+  SafeTensors *s = st_open_mem(bytes, n, "x", &f);
+  if (!s) fail_msg("%s", f.text);
+  WeightSlot slot[] = {{.key = "head", .path = "head"}, {.key = "h.w", .path = "h.w"}, {.key = "v", .path = "v"}};
+  WeightSlots slots = {slot, 3};
+  weights_take_prefix(p->a, &slots, s);
+  assert_string_equal(slot[0].key, "head");
+  assert_string_equal(slot[1].key, "body.h.w");
+  assert_string_equal(slot[2].key, "body.v");
+  WeightSlot other[] = {{.key = "w", .path = "w"}, {.key = "u", .path = "u"}}; /* "body.h." is not before u */
+  slots = (WeightSlots){other, 2};
+  weights_take_prefix(p->a, &slots, s);
+  assert_string_equal(other[0].key, "w");
+  assert_string_equal(other[1].key, "u");
+  st_close(s);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -330,6 +354,7 @@ int main(void) {
       TEST(transposes_and_converts),
       TEST(transposes_of_any_size),
       TEST(misfits_are_reported_together),
+      TEST(parts_of_larger_models),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
