@@ -86,13 +86,13 @@ MT_FN float mt_f16_at(const MtVector<uint16_t, 1> &v, int) { return mt_from_f16(
 template <int N> MT_FN void mt_put_bf16(uint16_t *p, const MtVector<float, N> &v) {
   if constexpr (N == 1) {
     *p = mt_to_bf16(v.x[0]);
-    return;
+  } else {
+    MtVector<uint16_t, N> h;
+    #pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h.w[i]) : "f"(v.x[2 * i + 1]), "f"(v.x[2 * i]));
+    mt_put(p, h);
   }
-  MtVector<uint16_t, N> h;
-  #pragma unroll
-  for (int i = 0; i < N / 2; i++)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h.w[i]) : "f"(v.x[2 * i + 1]), "f"(v.x[2 * i]));
-  mt_put(p, h);
 }
 template <int N> MT_FN void mt_put_bf16_top(uint16_t *p, const MtVector<float, N> &v) {
   MtVector<uint16_t, N> h;
@@ -103,13 +103,13 @@ template <int N> MT_FN void mt_put_bf16_top(uint16_t *p, const MtVector<float, N
 template <int N> MT_FN void mt_put_f16(uint16_t *p, const MtVector<float, N> &v) {
   if constexpr (N == 1) {
     *p = mt_to_f16(v.x[0]);
-    return;
+  } else {
+    MtVector<uint16_t, N> h;
+    #pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h.w[i]) : "f"(v.x[2 * i + 1]), "f"(v.x[2 * i]));
+    mt_put(p, h);
   }
-  MtVector<uint16_t, N> h;
-  #pragma unroll
-  for (int i = 0; i < N / 2; i++)
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h.w[i]) : "f"(v.x[2 * i + 1]), "f"(v.x[2 * i]));
-  mt_put(p, h);
 }
 template <int N> MT_FN void mt_put_u16(uint16_t *p, const MtVector<uint32_t, N> &v) {
   MtVector<uint16_t, N> h;
