@@ -424,8 +424,13 @@ static void set_image(const CudaBuild *b, Program *p, const CudaImage *m) {
   p->images[p->nimages++].size = m->size;
 }
 
-bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
-  if (!compile_own(b, f)) return false;
+static int small_programs(const CudaBuild *b) {
+  int n = (int)ceil_div(b->small.n, PROGRAM_FUNCTIONS);
+  return !n && b->tables.n ? 1 : n;
+}
+
+/* Launches of sources of their own, by the variants that these have come to. */
+static void finish_launches(CudaBuild *b) {
   for (int i = 0; i < b->pending.n; i++) {
     Pending *x = &b->pending.at[i];
     const OwnSource *s = &b->own.at[x->own];
@@ -433,25 +438,36 @@ bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
     l->kernel = b->small.n + s->first + (s->attention ? 0 : x->launch);
     if (s->attention) finish_attention(b, x->cmd, l, x->own);
   }
-  int nsmall = (int)ceil_div(b->small.n, PROGRAM_FUNCTIONS);
-  if (!nsmall && b->tables.n) nsmall = 1;
-  CudaImage *images = arena_array(b->arena, CudaImage, nsmall + 1);
-  if (!compile_small(b, nsmall, images, f)) return false;
+}
+
+static void set_text(CudaBuild *b, Program *p) {
   p->nkernels = b->small.n + b->own_names.n;
   p->kernel_names = arena_array(b->arena, const char *, p->nkernels + 1);
   for (int i = 0; i < b->small.n; i++) p->kernel_names[i] = b->small.at[i].name;
   for (int i = 0; i < b->own_names.n; i++) p->kernel_names[b->small.n + i] = b->own_names.at[i];
-  p->images = arena_alloc(b->arena, sizeof *p->images * (size_t)(nsmall + b->own.n + 1));
   Str text = {.arena = b->arena};
-  for (int i = 0; i < nsmall; i++) {
-    set_image(b, p, &images[i]);
+  int nsmall = small_programs(b);
+  for (int i = 0; i < nsmall; i++)
     str_addf(&text, "// ==== program %d ====\n%s", i, small_source(b, i * PROGRAM_FUNCTIONS));
-  }
-  for (int i = 0; i < b->own.n; i++) {
-    OwnSource *s = &b->own.at[i];
-    set_image(b, p, &s->image);
-    str_addf(&text, "// ==== program %d ====\n%s", nsmall + i, own_text(b, s));
-  }
+  for (int i = 0; i < b->own.n; i++)
+    str_addf(&text, "// ==== program %d ====\n%s", nsmall + i, own_text(b, &b->own.at[i]));
   p->kernel_source = text.text;
+}
+
+void cuda_build_text(CudaBuild *b, Program *p) {
+  finish_launches(b);
+  set_text(b, p);
+}
+
+bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
+  if (!compile_own(b, f)) return false;
+  finish_launches(b);
+  int nsmall = small_programs(b);
+  CudaImage *images = arena_array(b->arena, CudaImage, nsmall + 1);
+  if (!compile_small(b, nsmall, images, f)) return false;
+  p->images = arena_alloc(b->arena, sizeof *p->images * (size_t)(nsmall + b->own.n + 1));
+  for (int i = 0; i < nsmall; i++) set_image(b, p, &images[i]);
+  for (int i = 0; i < b->own.n; i++) set_image(b, p, &b->own.at[i].image);
+  set_text(b, p);
   return true;
 }

@@ -31,6 +31,9 @@ bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why);
 /* Compiles all functions; fills the program's kernels and images and completes the launches. */
 bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f);
 
+/* All of cuda_build_finish but compiling, and so without images: kernels in their first choices. */
+void cuda_build_text(CudaBuild *b, Program *p);
+
 /* Bytes of workspace that the command's kernels need. */
 int64_t cuda_attention_bytes(const Cmd *c);
 int64_t cuda_scatter_bytes(const Cmd *c);

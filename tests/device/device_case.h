@@ -1,6 +1,6 @@
 /* device_case.h - harness of the programs that run on a GPU: hand-made programs of a few commands
- * in one arena, opened through the runtime's own CUDA device, with host copies of what goes in and
- * what must come out. */
+ * in one arena, opened through the runtime's own CUDA device or another that takes its place, with
+ * host copies of what goes in and what must come out. */
 #ifndef DEVICE_CASE_H
 #define DEVICE_CASE_H
 #include <dlfcn.h>
@@ -35,6 +35,7 @@ typedef struct {
   DeviceCase *cases[MAX_CASES];
   int n;
   Program program;
+  const DeviceApi *api;
   Device *device;
   Fail fail;
   int bad;
@@ -52,10 +53,13 @@ static inline void need(Bench *b, bool ok) {
   exit(1);
 }
 
-static inline Bench bench_new(const char *target) {
-  Bench b = {.a = arena_new(), .target = target_by_name(target)};
+static inline Bench bench_for(const Target *target) {
+  Bench b = {.a = arena_new(), .target = target, .api = &device_cuda};
   b.build = cuda_build_new(b.a, b.target, "device checks");
   return b;
+}
+static inline Bench bench_new(const char *target) {
+  return bench_for(target_by_name(target));
 }
 
 static inline DeviceCase *case_new(Bench *b, const char *name) {
@@ -93,14 +97,12 @@ static inline void cmd_workspace(DeviceCase *c, Cmd *x, int64_t bytes) {
   x->workspace_offset = bytes ? case_take(c, bytes) : 0;
 }
 
-static inline void bench_open(Bench *b) {
-  double t0 = now();
+/* The cases as a program, kernels aside. */
+static inline void bench_program(Bench *b) {
   Program *p = &b->program;
   p->arena = b->a;
   p->cuda = true;
   p->target = b->target->name;
-  need(b, cuda_build_finish(b->build, p, &b->fail));
-  double t1 = now();
   p->nprograms = b->n;
   p->programs = arena_array(b->a, ProgramCode, b->n + 1);
   for (int i = 0; i < b->n; i++) {
@@ -108,8 +110,16 @@ static inline void bench_open(Bench *b) {
         .name = b->cases[i]->name, .ncmds = b->cases[i]->ncmds, .cmds = b->cases[i]->cmds};
     if (b->cases[i]->bytes > p->arena_bytes) p->arena_bytes = b->cases[i]->bytes;
   }
+}
+
+static inline void bench_open(Bench *b) {
+  double t0 = now();
+  Program *p = &b->program;
+  bench_program(b);
+  need(b, cuda_build_finish(b->build, p, &b->fail));
+  double t1 = now();
   DeviceOptions o = {0};
-  b->device = device_cuda.open(p, &o, &b->fail);
+  b->device = b->api->open(p, &o, &b->fail);
   need(b, b->device != NULL);
   printf("%d programs, %d functions, %d images: compiled in %.1f s, opened in %.1f s\n", b->n,
          p->nkernels, p->nimages, t1 - t0, now() - t1);
@@ -208,17 +218,17 @@ static inline int64_t element_at(const Tensor *t, int64_t flat) {
 static inline void put_tensor(Bench *b, const Tensor *t, const double *x) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
-  need(b, device_cuda.read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
+  need(b, b->api->read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   for (int64_t i = 0; i < n; i++)
     encode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype), x[i]);
-  need(b, device_cuda.write(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
+  need(b, b->api->write(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   free(host);
 }
 
 static inline double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
   int64_t extent = tensor_extent(t), n = tensor_count(t);
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
-  need(b, device_cuda.read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
+  need(b, b->api->read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   double *x = arena_array(a, double, n);
   for (int64_t i = 0; i < n; i++)
     x[i] = decode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype));
@@ -228,12 +238,13 @@ static inline double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
 
 /* NaN patterns over all that the case uses. */
 static inline void poison(Bench *b, const DeviceCase *c) {
-  need(b, cuda_ok(cu.cuMemsetD8Async(device_at(b->device, 0), 0xff, (size_t)c->bytes,
-                                     b->device->stream),
-                  &b->fail, "poisoning"));
+  char *nan = malloc((size_t)c->bytes + 1);
+  memset(nan, 0xff, (size_t)c->bytes);
+  need(b, b->api->write(b->device, false, 0, nan, c->bytes, &b->fail));
+  free(nan);
 }
 static inline void run_case(Bench *b, int i) {
-  need(b, device_cuda.run(b->device, i, &b->fail) && device_cuda.wait(b->device, &b->fail));
+  need(b, b->api->run(b->device, i, &b->fail) && b->api->wait(b->device, &b->fail));
 }
 
 /* ||got - want|| / ||want||; NaN and infinities never pass. */
@@ -264,7 +275,7 @@ static inline void fill_random(Bench *b, int64_t bytes) {
   for (int i = 0; i < BLOCK / 2; i++) x[i] = f32_to_bf16((float)draw(-2, 2));
   for (int64_t at = 0; at < bytes; at += BLOCK) {
     int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
-    need(b, device_cuda.write(b->device, false, at, x, n, &b->fail));
+    need(b, b->api->write(b->device, false, at, x, n, &b->fail));
   }
   free(x);
 }
@@ -286,7 +297,7 @@ static inline double time_cmd(Bench *b, int program, int c, double ms) {
       need(b, r->gemm ? cuda_gemm_run(d, cmd, r->gemm, &b->fail)
                       : cuda_launch(d, cmd, r->launch, &b->fail));
     cu.cuEventRecord(to, d->stream);
-    need(b, device_cuda.wait(d, &b->fail));
+    need(b, b->api->wait(d, &b->fail));
     cu.cuEventElapsedTime(&took, from, to);
     if (round < 2) n = (int)fmin(2000, fmax(4, ms / (took / n)));
     took /= (float)(round == 2 ? n : 1);
@@ -421,6 +432,53 @@ static inline void check_loop(Bench *b, LoopCase *l) {
       if (dtype_is_float(x->dtype) && error > worst) worst = error;
     }
   printf("loops      %-34s %2d kernels  worst %.1e\n", l->c->name, l->clusters.n, worst);
+  arena_free(a);
+}
+
+/* ---- scatter ---- */
+typedef struct {
+  DeviceCase *c;
+  int index;
+  int64_t n, rows, cols;
+  bool accumulate;
+  Tensor ids, values, out;
+} ScatterCase;
+
+static inline ScatterCase *scatter_case(Bench *b, int64_t n, int64_t rows, int64_t cols, DType in,
+                                        DType out, bool accumulate) {
+  ScatterCase *x = arena_new_of(b->a, ScatterCase);
+  x->index = b->n;
+  x->n = n, x->rows = rows, x->cols = cols, x->accumulate = accumulate;
+  x->c = case_new(
+      b, arena_printf(b->a, "%lld ids into %lldx%lld %s>%s%s", (long long)n, (long long)rows,
+                      (long long)cols, dtype_name(in), dtype_name(out), accumulate ? " +=" : ""));
+  x->ids = case_tensor(x->c, DT_I32, SHAPE(n));
+  x->values = case_tensor(x->c, in, SHAPE(n, cols));
+  x->out = case_tensor(x->c, out, SHAPE(rows, cols));
+  Cmd *cmd = case_cmd(b, x->c, CMD_SCATTER, 3, (Tensor[]){x->ids, x->values, x->out});
+  cmd->accumulate = accumulate;
+  const char *why = NULL;
+  cmd_workspace(x->c, cmd, cuda_scatter_bytes(cmd));
+  if (!cuda_build_scatter(b->build, cmd, &why)) bug("%s: %s", x->c->name, why);
+  return x;
+}
+
+static inline void check_scatter(Bench *b, ScatterCase *x) {
+  Arena *a = arena_new();
+  double *ids = draw_values(a, DT_I32, x->n, 0, (double)x->rows * .7),
+         *v = draw_values(a, x->values.dtype, x->n * x->cols, -1, 1);
+  double *want = arena_array(a, double, x->rows * x->cols);
+  if (x->accumulate) want = draw_values(a, x->out.dtype, x->rows * x->cols, -1, 1);
+  poison(b, x->c);
+  put_tensor(b, &x->ids, ids);
+  put_tensor(b, &x->values, v);
+  if (x->accumulate) put_tensor(b, &x->out, want);
+  for (int64_t i = 0; i < x->n; i++)
+    for (int64_t c = 0; c < x->cols; c++) want[(int64_t)ids[i] * x->cols + c] += v[i * x->cols + c];
+  run_case(b, x->index);
+  double error = distance(x->rows * x->cols, get_tensor(b, a, &x->out), want);
+  judge(b, x->c->name, "the sum", error, x->out.dtype == DT_BF16 ? 1e-2 : 1e-5);
+  printf("scatter    %-46s %.1e\n", x->c->name, error);
   arena_free(a);
 }
 

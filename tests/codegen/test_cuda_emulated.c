@@ -1,0 +1,162 @@
+/* test_cuda_emulated.c - emitted CUDA kernels run on the processor against references in f64: the
+ * cases of device_check at small sizes, with asynchronous copies as early and as late as they may
+ * arrive. Faults planted in the text must be found.
+ *
+ * Needs a C++ compiler, else it is skipped; no GPU and no NVRTC. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "../device/device_case.h"
+#include "emulate.h"
+
+enum { UNITS = 2 }; /* so few SMs that their blocks take several rows each */
+
+typedef struct {
+  const char *graph;
+  int64_t rows, cols;
+  DType t;
+} Loop;
+static const Loop loops[] = {
+    {"layernorm", 77, 768, DT_BF16},
+    {"layernorm", 20, 66, DT_F16},
+    {"residual_norm", 40, 1000, DT_F32},
+    {"rmsnorm", 70, 320, DT_BF16},
+    {"cross_entropy", 34, 1003, DT_BF16},
+    {"cross_entropy", 9, 5003, DT_F32},
+    {"gelu_tanh", 33, 320, DT_BF16},
+    {"gelu_tanh", 40, 100, DT_F32},
+    {"adamw", 20, 64, DT_F32},
+    {"adamw_split", 20, 65, DT_BF16},
+    {"adamw_blocks", 33, 256, DT_BF16},
+    {"column_sum", 200, 320, DT_F32},
+    {"extremes", 40, 1003, DT_BF16},
+    {"dropout", 20, 320, DT_BF16},
+};
+typedef struct {
+  int64_t ids, rows, cols;
+  DType in, out;
+  bool accumulate;
+} Scatter;
+static const Scatter scatters[] = {
+    {600, 97, 320, DT_BF16, DT_F32, true},
+    {1100, 700, 24, DT_F32, DT_F32, false},
+    {300, 5, 33, DT_BF16, DT_BF16, true},
+};
+
+typedef struct {
+  Target target;
+  Bench bench;
+  LoopCase *loop[COUNT_OF(loops)];
+  int nloops;
+  ScatterCase *scatter[COUNT_OF(scatters)];
+  int nscatters;
+} Emulated;
+
+static void begin(Emulated *e) {
+  *e = (Emulated){.target = *target_by_name("h200")};
+  e->target.units = UNITS;
+  e->bench = bench_for(&e->target);
+  e->bench.api = &emulated_cuda;
+}
+static void add_loop(Emulated *e, const Loop *l) {
+  int row = 0;
+  while (strcmp(kernel_graph_rows[row].name, l->graph))
+    assert_true(++row < COUNT_OF(kernel_graph_rows));
+  e->loop[e->nloops++] = loop_case(&e->bench, row, l->rows, l->cols, l->t);
+}
+static void add_scatter(Emulated *e, const Scatter *s) {
+  e->scatter[e->nscatters++] =
+      scatter_case(&e->bench, s->ids, s->rows, s->cols, s->in, s->out, s->accumulate);
+}
+
+/* The text of all kernels, without every `without`, unless NULL. */
+static void open_without(Emulated *e, const char *without) {
+  Bench *b = &e->bench;
+  Program *p = &b->program;
+  bench_program(b);
+  cuda_build_text(b->build, p);
+  if (without) {
+    Str text = {.arena = b->a};
+    const char *t = p->kernel_source, *hit;
+    assert_non_null(strstr(t, without));
+    for (; (hit = strstr(t, without)); t = hit + strlen(without))
+      str_add_n(&text, t, (size_t)(hit - t));
+    str_add(&text, t);
+    p->kernel_source = text.text;
+  }
+  b->device = b->api->open(p, &(DeviceOptions){0}, &b->fail);
+  if (!b->device) fail_msg("%s", b->fail.text);
+}
+
+/* Returns how many results are wrong. */
+static int run_all(Emulated *e, bool late) {
+  emulator.late = late;
+  random_state = 88172645463325252ull;
+  e->bench.bad = 0;
+  for (int i = 0; i < e->nscatters; i++) check_scatter(&e->bench, e->scatter[i]);
+  for (int i = 0; i < e->nloops; i++) check_loop(&e->bench, e->loop[i]);
+  return e->bench.bad;
+}
+static void end(Emulated *e) {
+  e->bench.api->close(e->bench.device);
+  arena_free(e->bench.a);
+}
+
+static void kernels_agree_with_references(void **state) {
+  (void)state;
+  Emulated e;
+  begin(&e);
+  for (int i = 0; i < COUNT_OF(loops); i++) add_loop(&e, &loops[i]);
+  for (int i = 0; i < COUNT_OF(scatters); i++) add_scatter(&e, &scatters[i]);
+  open_without(&e, NULL);
+  int early = run_all(&e, false), late = run_all(&e, true);
+  end(&e);
+  assert_int_equal(early, 0);
+  assert_int_equal(late, 0);
+}
+
+/* What must not be missing from the text, and a case that shows it. */
+static const struct {
+  const char *text;
+  Loop loop;
+} needed[] = {
+    {"mt_row_barrier<N, G>()", {"softmax", 9, 5003, DT_F32}},
+    {"__syncthreads()", {"column_sum", 200, 320, DT_F32}},
+    {"asm volatile(\"cp.async.wait_group %0;\" ::\"n\"(N) : \"memory\")",
+     {"layernorm", 77, 768, DT_BF16}},
+};
+static void faults_are_found(void **state) {
+  (void)state;
+  for (int i = 0; i < COUNT_OF(needed); i++) {
+    Emulated e;
+    begin(&e);
+    add_loop(&e, &needed[i].loop);
+    open_without(&e, needed[i].text);
+    printf("without %s, what follows must fail\n", needed[i].text);
+    int bad = run_all(&e, true);
+    end(&e);
+    if (!bad) fail_msg("nothing fails without %s", needed[i].text);
+  }
+}
+
+#if defined __SANITIZE_ADDRESS__
+#define HAS_ASAN 1
+#elif defined __has_feature
+#define HAS_ASAN __has_feature(address_sanitizer)
+#else
+#define HAS_ASAN 0
+#endif
+
+int main(void) {
+  const char *why = HAS_ASAN              ? "fibers change stacks behind AddressSanitizer's back"
+                    : !emulate_compiler() ? "no C++ compiler"
+                                          : NULL;
+  if (why) {
+    fprintf(stderr, "skipped: %s\n", why);
+    return 77;
+  }
+  const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_agree_with_references),
+                                     cmocka_unit_test(faults_are_found)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
