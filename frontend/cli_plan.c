@@ -238,17 +238,6 @@ static bool applies(const Precision *p, int change, const PlanArgs *args) {
   return !changes[change].half || p->compute == DT_BF16;
 }
 
-/* The verdict comes at once, to a terminal, and the page about it when the remedies are planned. */
-static void tell_early(Cli *c, const FitResult *r, bool over) {
-  if (!isatty(STDERR_FILENO)) return;
-  if (over)
-    fputs("\r\033[K", stderr);
-  else
-    fprintf(stderr, "no plan fits %s: the smallest possible is %s; planning what would fit ..", format_bytes(c->arena, r->budget_bytes),
-            format_bytes(c->arena, r->floor_bytes));
-  fflush(stderr);
-}
-
 static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResult *r) {
   enum { ENOUGH = 3 };
   bool split = false; /* fits, with the reserve that was asked for */
@@ -290,8 +279,9 @@ int cli_plan(Cli *c, Job **job, FitResult *r) {
   if (c->diags->errors > 0) return EXIT_SOURCE;
   *job = (Job *)r->job;
   if (r->plan) return EXIT_OK;
-  tell_early(c, r, false);
+  bool told = !c->flag.json;
+  if (told) plan_verdict(r, stderr, cli_columns());
   find_remedies(c, *job, &args, r);
-  tell_early(c, r, true);
+  if (told) plan_ways_out(r, stderr, cli_columns());
   return EXIT_INFEASIBLE;
 }

@@ -12,7 +12,7 @@ int cli_plan_args(Cli *c, const Job *job, PlanArgs *args);
 int cli_plannable(Cli *c, Job **job);
 
 /* Elaborates c->job, plans it and, when nothing fits, plans the remedies. EXIT_OK with r->plan; EXIT_INFEASIBLE with the
- * floor; EXIT_SOURCE, EXIT_USAGE with the error reported. */
+ * floor, reported unless --json asks for it; EXIT_SOURCE, EXIT_USAGE with the error reported. */
 int cli_plan(Cli *c, Job **job, FitResult *r);
 
 #endif

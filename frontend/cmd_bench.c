@@ -131,7 +131,6 @@ int cmd_bench(Cli *c) {
   FitResult fit;
   if (c->flag.runs == 0) return cli_usage(c, "--runs takes a whole number from 1 on");
   int code = cli_plan(c, &job, &fit);
-  if (code == EXIT_INFEASIBLE) plan_report(&fit, stderr, cli_columns(), false);
   if (code != EXIT_OK) return code;
   const char *why = NULL;
   DeviceKind kind = c->flag.device ? (!strcmp(c->flag.device, "cpu") ? DEV_CPU : DEV_CUDA)

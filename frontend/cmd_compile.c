@@ -55,7 +55,6 @@ int cmd_compile(Cli *c) {
   Job *job;
   FitResult r;
   int code = cli_plan(c, &job, &r);
-  if (code == EXIT_INFEASIBLE) plan_report(&r, stderr, 100, false);
   if (code != EXIT_OK) return code;
   double planned = seconds();
   Program *p = program_build(r.plan, c->arena, &why);

@@ -91,11 +91,9 @@ int cmd_plan(Cli *c) {
   Job *job;
   FitResult r;
   int code = cli_plan(c, &job, &r);
-  if (code != EXIT_OK && code != EXIT_INFEASIBLE) return code;
+  if (code != EXIT_OK && !(code == EXIT_INFEASIBLE && c->flag.json)) return code;
   if (c->flag.json) {
     plan_report_json(&r, stdout);
-  } else if (code == EXIT_INFEASIBLE) {
-    plan_report(&r, stderr, cli_columns(), false);
   } else if (c->flag.why) {
     if (!plan_why(&r, c->flag.why, stdout))
       return cli_usage(c, "nothing in the plan is named `%s`: give a layer, a parameter or a buffer, such as h.0", c->flag.why);

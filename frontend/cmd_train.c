@@ -61,7 +61,6 @@ static int compile_program(Cli *c, Program **p) {
   Job *job;
   FitResult r;
   int code = cli_plan(c, &job, &r);
-  if (code == EXIT_INFEASIBLE) plan_report(&r, stderr, 100, false);
   if (code != EXIT_OK) return code;
   const char *why = NULL;
   bool cpu = c->flag.device && !strcmp(c->flag.device, "cpu");

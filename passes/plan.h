@@ -288,7 +288,10 @@ int fit_candidates(const FitPool *pool, int phase, Arena *a, Candidate **out);
 const char *plan_check(const Plan *p, Arena *a);
 
 /* report.c */
-void plan_report(const FitResult *r, FILE *to, int columns, bool unicode);   /* feasible: the ledger; else E0501's body */
+void plan_report(const FitResult *r, FILE *to, int columns, bool unicode);   /* feasible: the ledger; else all of E0501 */
+/* The two halves of E0501, so that the verdict need not wait for the remedies: the floor and its parts; what fits. */
+void plan_verdict(const FitResult *r, FILE *to, int columns);
+void plan_ways_out(const FitResult *r, FILE *to, int columns);
 void plan_report_json(const FitResult *r, FILE *to);
 bool plan_why(const FitResult *r, const char *path, FILE *to);               /* false: no such path */
 

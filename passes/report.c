@@ -354,7 +354,22 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
     estimate_rows(&x);
     more_budget_row(&x);
   } else {
-    report_infeasible(&x);
+    report_verdict(&x);
+    report_ways_out(&x);
   }
   arena_free(x.arena);
+}
+
+static void half(const FitResult *r, FILE *to, int columns, void (*print)(const Report *x)) {
+  Report x = {.r = r, .arena = arena_new(), .to = to, .columns = columns};
+  print(&x);
+  arena_free(x.arena);
+}
+
+void plan_verdict(const FitResult *r, FILE *to, int columns) {
+  half(r, to, columns, report_verdict);
+}
+
+void plan_ways_out(const FitResult *r, FILE *to, int columns) {
+  half(r, to, columns, report_ways_out);
 }

@@ -60,6 +60,7 @@ void report_host(const Report *x, const Ledger *l);
 void report_copies(const Report *x, const PlanPhase *ph);
 
 /* ---- report_floor.c ---- */
-void report_infeasible(const Report *x);
+void report_verdict(const Report *x);
+void report_ways_out(const Report *x);
 
 #endif

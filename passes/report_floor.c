@@ -117,10 +117,9 @@ static void too_little_host(const Report *x) {
   int n = 0;
   for (int c = BC_MASTER; c <= BC_MOMENTS; c++)
     if (r->class_bytes[c] > 0) part(x, n++ == 0 ? "on the host" : "", buf_class_text((BufClass)c), r->class_bytes[c], "");
-  remedies(x);
 }
 
-void report_infeasible(const Report *x) {
+void report_verdict(const Report *x) {
   const FitResult *r = x->r;
   if (r->host_needed > 0) {
     too_little_host(x);
@@ -134,6 +133,9 @@ void report_infeasible(const Report *x) {
   for (int i = 0; i < r->formats.n; i++)
     fprintf(x->to, "  %-18s %s %s: %s\n", i == 0 ? "formats" : "", r->formats.at[i].setting,
             r->formats.at[i].format, r->formats.at[i].why);
+}
+
+void report_ways_out(const Report *x) {
   remedies(x);
-  budgets(x);
+  if (x->r->host_needed == 0) budgets(x);
 }
