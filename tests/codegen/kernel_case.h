@@ -22,6 +22,7 @@
 #include "codegen/prelude_c.h"
 #include "runtime/convert.h"
 #include "runtime/cpu_cc.h"
+#include "tests/support/elements.h"
 
 typedef enum { PLAIN, TRANSPOSED, PADDED, EVERY_OTHER } Layout;
 
@@ -139,62 +140,6 @@ static void case_cluster(Case *c, Shape space, int outer) {
 
 /* ---- memory ---- */
 
-static void case_put(DType t, char *at, double x) {
-  float f = (float)x;
-  switch (t) {
-    case DT_F32:
-      memcpy(at, &f, 4);
-      break;
-    case DT_BF16:
-      memcpy(at, &(uint16_t){f32_to_bf16(f)}, 2);
-      break;
-    case DT_F16:
-      memcpy(at, &(uint16_t){f32_to_f16(f)}, 2);
-      break;
-    case DT_I32:
-      memcpy(at, &(int32_t){(int32_t)x}, 4);
-      break;
-    case DT_U32:
-      memcpy(at, &(uint32_t){(uint32_t)x}, 4);
-      break;
-    case DT_I8:
-      *(int8_t *)at = (int8_t)x;
-      break;
-    case DT_U16:
-      memcpy(at, &(uint16_t){(uint16_t)x}, 2);
-      break;
-    case DT_U8:
-      *(uint8_t *)at = (uint8_t)x;
-      break;
-    default:
-      *(uint8_t *)at = x != 0;
-  }
-}
-
-static double case_get(DType t, const char *at) {
-  uint16_t h;
-  float f;
-  int32_t i;
-  switch (t) {
-    case DT_F32:
-      return memcpy(&f, at, 4), f;
-    case DT_BF16:
-      return memcpy(&h, at, 2), bf16_to_f32(h);
-    case DT_F16:
-      return memcpy(&h, at, 2), f16_to_f32(h);
-    case DT_I32:
-      return memcpy(&i, at, 4), i;
-    case DT_U32:
-      return memcpy(&i, at, 4), (uint32_t)i;
-    case DT_I8:
-      return *(const int8_t *)at;
-    case DT_U16:
-      return memcpy(&h, at, 2), h;
-    default:
-      return *(const uint8_t *)at;
-  }
-}
-
 static double case_draw(DType t, double lo, double hi) {
   double x = case_random(lo, hi);
   switch (t) {
@@ -251,7 +196,7 @@ static void case_fill_inputs(Case *c) {
     in->memory = case_memory(c, extent, v->dtype);
     for (int64_t e = 0; e < n; e++) {
       in->data[e] = case_draw(v->dtype, in->lo, in->hi);
-      case_put(v->dtype, case_at(in->memory, v->dtype, &v->shape, stride, e), in->data[e]);
+      element_put(v->dtype, case_at(in->memory, v->dtype, &v->shape, stride, e), in->data[e]);
     }
   }
 }
@@ -308,7 +253,7 @@ static inline void case_compare(Case *c) {
     const Value *v = val(c->g, c->c.out[o]);
     double unit = v->dtype == DT_BF16 ? 0x1p-7 : v->dtype == DT_F16 ? 0x1p-10 : c->tolerance;
     for (int64_t e = 0; e < shape_count(&v->shape); e++) {
-      double got = case_get(v->dtype, c->out_memory[o] + e * dtype_bytes(v->dtype));
+      double got = element_get(v->dtype, c->out_memory[o] + e * dtype_bytes(v->dtype));
       double expect = want[c->c.out[o]][e], bound = unit * fmax(1, fabs(expect));
       if (!dtype_is_float(v->dtype)) bound = 0;
       if (got == expect || (isnan(got) && isnan(expect)) || fabs(got - expect) <= bound) continue;

@@ -146,9 +146,9 @@ static void nonfinite_values_stay(void **state) {
       for (int64_t e = 0; e < shape_count(&v->shape); e += 7) {
         in->data[e] = odd[e / 7 % 5];
         if (!k || e % 2)
-          case_put(v->dtype, in->memory + e * dtype_bytes(v->dtype), in->data[e]);
+          element_put(v->dtype, in->memory + e * dtype_bytes(v->dtype), in->data[e]);
         else
-          in->data[e] = case_get(v->dtype, in->memory + e * dtype_bytes(v->dtype));
+          in->data[e] = element_get(v->dtype, in->memory + e * dtype_bytes(v->dtype));
       }
     }
   for (int i = 0; i < n; i++) {

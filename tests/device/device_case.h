@@ -15,6 +15,7 @@
 #include "runtime/convert.h"
 #include "runtime/cuda_parts.h"
 #include "../codegen/cuda_graphs.h"
+#include "../support/elements.h"
 
 extern const DeviceApi device_cuda;
 
@@ -153,58 +154,6 @@ static inline double *draw_values(Arena *a, DType t, int64_t n, double lo, doubl
   return x;
 }
 
-static inline void encode(DType t, char *to, double x) {
-  float f = (float)x;
-  switch (t) {
-    case DT_F32:
-      memcpy(to, &f, 4);
-      break;
-    case DT_BF16:
-      memcpy(to, &(uint16_t){f32_to_bf16(f)}, 2);
-      break;
-    case DT_F16:
-      memcpy(to, &(uint16_t){f32_to_f16(f)}, 2);
-      break;
-    case DT_I32:
-      memcpy(to, &(int32_t){(int32_t)x}, 4);
-      break;
-    case DT_U32:
-      memcpy(to, &(uint32_t){(uint32_t)x}, 4);
-      break;
-    case DT_U16:
-      memcpy(to, &(uint16_t){(uint16_t)x}, 2);
-      break;
-    case DT_U8:
-      *(uint8_t *)to = (uint8_t)x;
-      break;
-    default:
-      *(int8_t *)to = (int8_t)x;
-  }
-}
-static inline double decode(DType t, const char *at) {
-  uint16_t h;
-  float f;
-  int32_t i;
-  switch (t) {
-    case DT_F32:
-      return memcpy(&f, at, 4), f;
-    case DT_BF16:
-      return memcpy(&h, at, 2), bf16_to_f32(h);
-    case DT_F16:
-      return memcpy(&h, at, 2), f16_to_f32(h);
-    case DT_I32:
-      return memcpy(&i, at, 4), i;
-    case DT_U32:
-      return memcpy(&i, at, 4), (uint32_t)i;
-    case DT_U16:
-      return memcpy(&h, at, 2), h;
-    case DT_U8:
-      return *(const uint8_t *)at;
-    default:
-      return *(const int8_t *)at;
-  }
-}
-
 /* Offset in elements of row-major element `flat`. */
 static inline int64_t element_at(const Tensor *t, int64_t flat) {
   int64_t at = 0;
@@ -220,7 +169,7 @@ static inline void put_tensor(Bench *b, const Tensor *t, const double *x) {
   char *host = malloc((size_t)(extent * dtype_bytes(t->dtype)) + 1);
   need(b, b->api->read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   for (int64_t i = 0; i < n; i++)
-    encode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype), x[i]);
+    element_put(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype), x[i]);
   need(b, b->api->write(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   free(host);
 }
@@ -231,7 +180,7 @@ static inline double *get_tensor(Bench *b, Arena *a, const Tensor *t) {
   need(b, b->api->read(b->device, false, t->offset, host, extent * dtype_bytes(t->dtype), &b->fail));
   double *x = arena_array(a, double, n);
   for (int64_t i = 0; i < n; i++)
-    x[i] = decode(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype));
+    x[i] = element_get(t->dtype, host + element_at(t, i) * dtype_bytes(t->dtype));
   free(host);
   return x;
 }

@@ -90,6 +90,29 @@ static inline void session_write(Session *s, const char *path, const void *packe
          "writing %s: %s", path, f.text);
 }
 
+/* Small starting weights, by path and element, that bf16 holds exactly: a master gets what its weight gets. */
+static inline void session_weights(Session *s) {
+  for (int v = 0; v < s->program->nvars; v++) {
+    const ProgramVar *var = &s->program->vars[v];
+    if (var->role != PV_PARAM && var->role != PV_MASTER) continue;
+    int64_t n = tensor_count(&var->at);
+    float *x = malloc((size_t)n * 4);
+    ensure(x, "memory");
+    uint64_t seed = hash_text(var->of >= 0 ? s->program->vars[var->of].path : var->path);
+    for (int64_t i = 0; i < n; i++) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      uint32_t u;
+      x[i] = ((float)(seed >> 40) / (1 << 24) - 0.5f) * 0.3f;
+      memcpy(&u, &x[i], 4);
+      u &= 0xffff0000u;
+      memcpy(&x[i], &u, 4);
+      if (var->at.dtype == DT_BF16) ((uint16_t *)x)[i] = (uint16_t)(u >> 16);
+    }
+    session_write(s, var->path, x);
+    free(x);
+  }
+}
+
 static inline float session_f32(Session *s, const char *path) {
   int64_t n;
   float *p = session_read(s, path, &n), x = p[0];

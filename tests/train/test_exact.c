@@ -24,39 +24,6 @@ typedef struct {
   int64_t transient, recompute_ns;
 } Outcome;
 
-/* Deterministic starting weights: small, by element. */
-static void init_weights(Session *s) {
-  for (int v = 0; v < s->program->nvars; v++) {
-    const ProgramVar *var = &s->program->vars[v];
-    if (var->role != PV_PARAM && var->role != PV_MASTER) continue;
-    int64_t n = tensor_count(&var->at);
-    float *x = malloc((size_t)n * 4);
-    ensure(x, "memory");
-    uint64_t seed = hash_text(var->of >= 0 ? s->program->vars[var->of].path : var->path);
-    for (int64_t i = 0; i < n; i++) {
-      seed = seed * 6364136223846793005u + 1442695040888963407u;
-      x[i] = ((float)(seed >> 40) / (1 << 24) - 0.5f) * 0.3f;
-    }
-    if (var->at.dtype == DT_BF16) { /* weights that bf16 holds exactly: masters get the same bits */
-      uint16_t *h = (uint16_t *)x;
-      for (int64_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &x[i], 4);
-        h[i] = (uint16_t)(u >> 16);
-      }
-    } else {
-      for (int64_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &x[i], 4);
-        u &= 0xffff0000u;
-        memcpy(&x[i], &u, 4);
-      }
-    }
-    session_write(s, var->path, x);
-    free(x);
-  }
-}
-
 static void batch(int32_t *tokens, int32_t *targets, int step) {
   session_tokens(tokens, SAMPLES * T, V, 7 + (uint64_t)step);
   session_tokens(targets, SAMPLES * T, V, 1000 + (uint64_t)step);
@@ -67,7 +34,7 @@ static void batch(int32_t *tokens, int32_t *targets, int step) {
 static Outcome train(const char *model, const char *const *settings, const PlanArgs *args) {
   Session s;
   session_open(&s, model, NULL, settings, args, &(DeviceOptions){.poison = true});
-  init_weights(&s);
+  session_weights(&s);
   Outcome o = {.recompute_ns = s.fit.plan->phases.at[0].recompute_ns,
                .transient = s.fit.plan->arena_bytes - s.fit.plan->persistent_bytes};
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
@@ -180,7 +147,7 @@ static Split split(const char *model, const char *const *settings, int64_t micro
   args.chunks = 1;
   session_open(&s, model, NULL, settings, &args, &(DeviceOptions){0});
   assert_int_equal(s.phase->micro_batch, micro_batch);
-  init_weights(&s);
+  session_weights(&s);
   Split r = {0};
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
   for (int step = 0; step < 10; step++) {

@@ -17,32 +17,10 @@ typedef struct {
   unsigned roles; /* that have a variable on the host */
 } Outcome;
 
-static void init_weights(Session *s) {
-  for (int v = 0; v < s->program->nvars; v++) {
-    const ProgramVar *var = &s->program->vars[v];
-    if (var->role != PV_PARAM && var->role != PV_MASTER) continue;
-    int64_t n = tensor_count(&var->at);
-    float *x = malloc((size_t)n * 4);
-    ensure(x, "memory");
-    uint64_t seed = hash_text(var->of >= 0 ? s->program->vars[var->of].path : var->path);
-    for (int64_t i = 0; i < n; i++) {
-      seed = seed * 6364136223846793005u + 1442695040888963407u;
-      uint32_t u;
-      x[i] = ((float)(seed >> 40) / (1 << 24) - 0.5f) * 0.3f;
-      memcpy(&u, &x[i], 4);
-      u &= 0xffff0000u; /* bf16 holds it exactly */
-      memcpy(&x[i], &u, 4);
-      if (var->at.dtype == DT_BF16) ((uint16_t *)x)[i] = (uint16_t)(u >> 16);
-    }
-    session_write(s, var->path, x);
-    free(x);
-  }
-}
-
 static Outcome train(const char *const *settings, const PlanArgs *args, const DeviceOptions *options) {
   Session s;
   session_open(&s, LLAMA, NULL, settings, args, options);
-  init_weights(&s);
+  session_weights(&s);
   const Plan *p = s.fit.plan;
   Outcome o = {.host_bytes = p->host_bytes, .peak_bytes = p->peak_bytes, .floor_bytes = s.fit.floor_bytes};
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
