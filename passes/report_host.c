@@ -19,7 +19,7 @@ CopyTraffic copy_traffic(const Plan *p, int program) {
   return t;
 }
 
-/* "all", "3 of 4": how much of a class lives on the host. */
+/* "75.3 % of them": how much of a class lives on the host. */
 static const char *share_text(const Report *x, BufClass c, int64_t host) {
   const Plan *p = x->r->plan;
   int64_t all = 0;

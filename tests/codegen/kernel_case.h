@@ -140,20 +140,6 @@ static void case_cluster(Case *c, Shape space, int outer) {
 
 /* ---- memory ---- */
 
-static double case_draw(DType t, double lo, double hi) {
-  double x = case_random(lo, hi);
-  switch (t) {
-    case DT_F32:
-      return (float)x;
-    case DT_BF16:
-      return bf16_to_f32(f32_to_bf16((float)x));
-    case DT_F16:
-      return f16_to_f32(f32_to_f16((float)x));
-    default:
-      return floor(x);
-  }
-}
-
 static void case_strides(const Shape *s, Layout layout, int64_t *stride, int64_t *extent) {
   int order[MAX_RANK];
   for (int k = 0; k < s->rank; k++) order[k] = k;
@@ -195,7 +181,7 @@ static void case_fill_inputs(Case *c) {
     case_strides(&v->shape, in->layout, stride, &extent);
     in->memory = case_memory(c, extent, v->dtype);
     for (int64_t e = 0; e < n; e++) {
-      in->data[e] = case_draw(v->dtype, in->lo, in->hi);
+      in->data[e] = element_round(v->dtype, case_random(in->lo, in->hi));
       element_put(v->dtype, case_at(in->memory, v->dtype, &v->shape, stride, e), in->data[e]);
     }
   }

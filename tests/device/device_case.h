@@ -135,22 +135,9 @@ static inline double draw(double lo, double hi) {
   return lo + (hi - lo) * (double)(random_state >> 11) * 0x1p-53;
 }
 
-static inline double round_to(DType t, double x) {
-  switch (t) {
-    case DT_F32:
-      return (float)x;
-    case DT_BF16:
-      return bf16_to_f32(f32_to_bf16((float)x));
-    case DT_F16:
-      return f16_to_f32(f32_to_f16((float)x));
-    default:
-      return floor(x);
-  }
-}
-
 static inline double *draw_values(Arena *a, DType t, int64_t n, double lo, double hi) {
   double *x = arena_array(a, double, n);
-  for (int64_t i = 0; i < n; i++) x[i] = round_to(t, draw(lo, hi));
+  for (int64_t i = 0; i < n; i++) x[i] = element_round(t, draw(lo, hi));
   return x;
 }
 

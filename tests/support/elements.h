@@ -1,6 +1,7 @@
 /* elements.h - one element of a tensor in memory, in any dtype, as a double. */
 #ifndef TEST_ELEMENTS_H
 #define TEST_ELEMENTS_H
+#include <math.h>
 #include <string.h>
 #include "runtime/convert.h"
 
@@ -58,6 +59,20 @@ static inline double element_get(DType t, const char *at) {
       return memcpy(&h, at, 2), h;
     default:
       return *(const uint8_t *)at;
+  }
+}
+
+/* The nearest value that dtype t holds; of integers the one below. */
+static inline double element_round(DType t, double x) {
+  switch (t) {
+    case DT_F32:
+      return (float)x;
+    case DT_BF16:
+      return bf16_to_f32(f32_to_bf16((float)x));
+    case DT_F16:
+      return f16_to_f32(f32_to_f16((float)x));
+    default:
+      return floor(x);
   }
 }
 
