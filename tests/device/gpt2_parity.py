@@ -5,7 +5,7 @@ usage: gpt2_parity.py MTC [STEPS]        (needs torch and safetensors)
 
 Passes when, from step 50 on, mtc's loss is at most twice as far from PyTorch eager (bf16 autocast) as PyTorch compiled is;
 two runs of mtc and a resumed run end in the same checkpoint, bit for bit; runs without and with full recompute have the same
-losses, bit for bit (their checkpoints name their plans, which differ).
+losses and end in the same fp32 weights, bit for bit (their checkpoints name their plans, which differ).
 """
 import json
 import os
@@ -121,6 +121,13 @@ def checkpoint(run):
     return open(os.path.join(run, names[-1]), "rb").read()
 
 
+def exported(binary, run):
+    """The weights in fp32, as safetensors."""
+    out = f"{run}.safetensors"
+    subprocess.run([binary, "export", run, "-o", out, "--force", "-q"], check=True)
+    return open(out, "rb").read()
+
+
 def main():
     binary, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200
     text = np.frombuffer(open(os.path.join(HERE, "../../models/data/tinyshakespeare.txt"), "rb").read(), dtype=np.uint8)
@@ -135,7 +142,7 @@ def main():
     _, run4 = mtc(binary, "parity_d", *flags, *micro, "--recompute", "none")
     _, run5 = mtc(binary, "parity_e", *flags, *micro, "--recompute", "full")
     same = {"two runs": checkpoint(run) == checkpoint(run2), "resume": checkpoint(run) == checkpoint(run3),
-            "recompute": losses_of(run4) == losses_of(run5)}
+            "recompute": losses_of(run4) == losses_of(run5) and exported(binary, run4) == exported(binary, run5)}
     ours = np.array([m["loss"] for m in first if "loss" in m][:steps])
     tokens = torch.from_numpy(text.astype(np.int64)).cuda()  # from here on PyTorch takes memory of the GPU as well
     eager = train_torch(tokens, steps, False)
