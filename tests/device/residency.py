@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""TinyLlama 1.1B, T = 2048, with its variables in four places: the same job on the GPU alone and with parts of it on the host.
+
+usage: residency.py MTC [TARGET]     (default: h200; cpu takes a small model, to try the script)
+
+Four steps of 65,536 tokens, micro-batches of 2 samples and 4 chunks of the loss, so that every sum has the same order. The budgets
+leave everything on the GPU, twice; moments, master weights and a part of the accumulators on the host; and weights as well.
+One more run stops after two steps and is resumed. Passes when all five have the same losses and norms and end in the same
+variables, bit for bit, and memory is as planned.
+
+Variables are compared by the XXH3-64 that the table of a checkpoint holds for each; of 15 GB on a disk one file is there at a time.
+About two minutes, most of them to write five checkpoints.
+"""
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+
+from jobs import HERE, Verdicts, compile_all, on_budget, train
+
+MODELS = os.path.abspath(f"{HERE}/../../models")
+BIG = {"tokens": 65_536, "source": f"{HERE}/tinyllama.mt",
+       "budgets": [("60G", None), ("24G", None), ("8G", "40G"), ("3G", "40G")], "resumed": 2}
+SMALL = {"tokens": 1024, "source": None, "budgets": [("64M", None), ("4M", None), ("2200K", "8M"), ("1200K", "8M")], "resumed": 2}
+
+
+def small_model(work):
+    """The same source with small dimensions."""
+    text = open(f"{HERE}/tinyllama.mt").read()
+    for old, new in (("Llama(D = 2048, KV = 4, L = 22, F = 5632)", "Llama(V = 256, D = 64, H = 4, KV = 2, L = 4, F = 128)"),
+                     ("T = 2048  B", "T = 32  B"), ("../../models", MODELS)):
+        assert old in text, old
+        text = text.replace(old, new)
+    open(f"{work}/small.mt", "w").write(text)
+    return f"{work}/small.mt"
+
+
+def variables(path):
+    """What a checkpoint holds: {path of the variable: (dtype, shape, bytes, hash)}."""
+    with open(path, "rb") as f:
+        f.seek(-32, os.SEEK_END)
+        offset, size, _, end = struct.unpack("<QQQ8s", f.read(32))
+        assert end == b"MTCKEND1", path
+        f.seek(offset)
+        table = json.loads(f.read(size))
+    return {v["path"]: tuple(str(v[k]) for k in v if k not in ("path", "offset")) for v in table["variables"]}
+
+
+def main():
+    mtc, target = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "h200"
+    work, verdict = tempfile.mkdtemp(), Verdicts()
+    job = SMALL if target == "cpu" else BIG
+    source = job["source"] or small_model(work)
+    fixed = ["--target", target, "--set", f"train.batch=tokens({job['tokens']})", "--micro-batch", "2", "--chunks", "4"]
+
+    def flags(vram, host):
+        return ["--vram", vram, *(["--host-ram", host] if host else [])]
+
+    def results(i, name, cut):
+        """Losses and norms of the steps, and the variables at the end; the folder is removed."""
+        program, out = f"{work}/{i}.mtx", f"{work}/run"
+        first = train(mtc, program, out, "--steps", "2" if cut else "4")
+        run = train(mtc, program, out, "--steps", "4", "--resume") if cut else first
+        state = variables(f"{out}/step-000004.mtck")
+        shutil.rmtree(out)
+        print(f"{name}: {run.seconds + cut * first.seconds:.0f} s, losses", *(f"{r['loss']:.6f}" for r in run.rows), flush=True)
+        verdict.expect(on_budget(first), f"{first.measured:,} bytes of {first.planned:,} planned")
+        return [(r["loss"], r["grad_norm"]) for r in run.rows], state
+
+    try:
+        failed = compile_all(mtc, {f"{work}/{i}.mtx": [source, *fixed, *flags(*b)] for i, b in enumerate(job["budgets"])})
+        assert not failed, failed
+        names = [(i, " ".join(flags(*b))) for i, b in enumerate(job["budgets"])]
+        want, first = None, None
+        for n, (i, name) in enumerate([*names, names[job["resumed"]]]):
+            cut = n == len(names)
+            steps, state = results(i, name + ", stopped and resumed" * cut, cut)
+            if n == 0:
+                want, first = steps, state
+                verdict.expect(len(want) == 4 and want[0][0] > want[-1][0], f"{len(state)} variables; the loss falls")
+                continue
+            differ = sorted(n for n in first.keys() | state.keys() if first.get(n) != state.get(n))
+            verdict.expect(steps == want, "the same losses and norms")
+            verdict.expect(not differ, "the same variables" if not differ else
+                           f"{len(differ)} of {len(first)} variables differ: {', '.join(differ[:4])}, ..")
+    finally:
+        shutil.rmtree(work)
+    print("RESIDENCY OK" if not verdict.failed else "RESIDENCY FAILS")
+    return verdict.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
