@@ -8,6 +8,11 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+MODELS = os.path.abspath(f"{HERE}/../../models")
+SMALL = {"Llama": "V = 256, D = 64, H = 4, KV = 2, L = 4, F = 128", "Qwen2": "V = 256, D = 64, H = 4, KV = 2, L = 4, F = 128",
+         "GPT2": "V = 256, D = 64, H = 4, L = 4"}
+
+
 class Failed(Exception):
     pass
 
@@ -29,6 +34,19 @@ class Run:
     def micro_batch(self):
         """Samples in one micro-batch, after the first line of the log: plan HASH FILE TARGET B x T x ACCUMULATION."""
         return int(re.search(r"^plan .* ([\d,]+) x [\d,]+ x [\d,]+ ", self.log, re.M).group(1).replace(",", ""))
+
+
+def source(name, folder, small):
+    """The job NAME.mt of this folder; `small`: a copy in `folder` with small dimensions, to try a script on a CPU."""
+    path = f"{HERE}/{name}.mt"
+    if not small:
+        return path
+    text = open(path).read().replace("../../models", MODELS)
+    text = re.sub(r"^(model .* = (\w+))\(.*\)", lambda m: f"{m[1]}({SMALL[m[2]]})", text, flags=re.M)
+    text = re.sub(r"T = \d+  B", "T = 32  B", text)
+    with open(f"{folder}/{name}.mt", "w") as f:
+        f.write(text)
+    return f.name
 
 
 def train(mtc, source, out, *flags):

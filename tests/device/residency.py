@@ -18,23 +18,10 @@ import struct
 import sys
 import tempfile
 
-from jobs import HERE, Verdicts, compile_all, on_budget, train
+from jobs import Verdicts, compile_all, on_budget, source, train
 
-MODELS = os.path.abspath(f"{HERE}/../../models")
-BIG = {"tokens": 65_536, "source": f"{HERE}/tinyllama.mt",
-       "budgets": [("60G", None), ("24G", None), ("8G", "40G"), ("3G", "40G")], "resumed": 2}
-SMALL = {"tokens": 1024, "source": None, "budgets": [("64M", None), ("4M", None), ("2200K", "8M"), ("1200K", "8M")], "resumed": 2}
-
-
-def small_model(work):
-    """The same source with small dimensions."""
-    text = open(f"{HERE}/tinyllama.mt").read()
-    for old, new in (("Llama(D = 2048, KV = 4, L = 22, F = 5632)", "Llama(V = 256, D = 64, H = 4, KV = 2, L = 4, F = 128)"),
-                     ("T = 2048  B", "T = 32  B"), ("../../models", MODELS)):
-        assert old in text, old
-        text = text.replace(old, new)
-    open(f"{work}/small.mt", "w").write(text)
-    return f"{work}/small.mt"
+BIG = {"tokens": 65_536, "budgets": [("60G", None), ("24G", None), ("8G", "40G"), ("3G", "40G")]}
+SMALL = {"tokens": 1024, "budgets": [("64M", None), ("4M", None), ("2200K", "8M"), ("1200K", "8M")]}
 
 
 def variables(path):
@@ -52,7 +39,7 @@ def main():
     mtc, target = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "h200"
     work, verdict = tempfile.mkdtemp(), Verdicts()
     job = SMALL if target == "cpu" else BIG
-    source = job["source"] or small_model(work)
+    text = source("tinyllama", work, target == "cpu")
     fixed = ["--target", target, "--set", f"train.batch=tokens({job['tokens']})", "--micro-batch", "2", "--chunks", "4"]
 
     def flags(vram, host):
@@ -70,11 +57,11 @@ def main():
         return [(r["loss"], r["grad_norm"]) for r in run.rows], state
 
     try:
-        failed = compile_all(mtc, {f"{work}/{i}.mtx": [source, *fixed, *flags(*b)] for i, b in enumerate(job["budgets"])})
+        failed = compile_all(mtc, {f"{work}/{i}.mtx": [text, *fixed, *flags(*b)] for i, b in enumerate(job["budgets"])})
         assert not failed, failed
         names = [(i, " ".join(flags(*b))) for i, b in enumerate(job["budgets"])]
         want, first = None, None
-        for n, (i, name) in enumerate([*names, names[job["resumed"]]]):
+        for n, (i, name) in enumerate([*names, names[2]]):
             cut = n == len(names)
             steps, state = results(i, name + ", stopped and resumed" * cut, cut)
             if n == 0:
