@@ -173,6 +173,10 @@ static void add_help(Parse *p, Diag *g, const char *const *e, int n, bool after)
     for (int i = 0; last[k]->kind == T_NAME && i < COUNT_OF(habits); i++)
       if (!strcmp(token_text(p, last[k]->loc), habits[i].word))
         diag_help(p->diags, g, "%s", habits[i].help);
+  const char *ours = p->now.kind == T_NAME && has(e, n, "dtype")
+                         ? dtype_of_others(token_text(p, p->now.loc))
+                         : NULL;
+  if (!g->help && ours) diag_help(p->diags, g, "did you mean `%s`?", ours);
   if (!g->help && is_keyword(p->now.kind) && has(e, n, "name") && !unit_words(e, n) && !after)
     diag_help(p->diags, g, "keywords of the language cannot be names");
   if (!g->help && p->now.kind == '=' && after && p->open.n && vec_last(&p->open).kind == '{')

@@ -225,7 +225,8 @@ static bool read_dtype(Elab *e, const Setting *r, const Expr *x, SetValue *out) 
   for (; n < MOST_FORMATS && formats[row].words[n]; n++)
     if (same(formats[row].words[n], word)) return true;
   Diag *d = elab_error(e, E_VALUE, x->loc, "`%s` cannot be `%s`", r->key, word);
-  say_nearest(e, d, word, formats[row].words, n);
+  const char *ours = dtype_of_others(word);
+  say_nearest(e, d, ours ? ours : word, formats[row].words, n);
   diag_note(e->d, d, "%s: %s", r->key, r->doc);
   return false;
 }

@@ -22,6 +22,18 @@ int dtype_by_name(const char *s) {
   return -1;
 }
 
+const char *dtype_of_others(const char *s) {
+  static const char *const names[][2] = {
+      {"float32", "f32"}, {"fp32", "f32"},      {"float", "f32"},  {"single", "f32"},
+      {"float16", "f16"}, {"fp16", "f16"},      {"half", "f16"},   {"bfloat16", "bf16"},
+      {"bfloat", "bf16"}, {"tfloat32", "tf32"}, {"int8", "i8"},    {"8bit", "i8"},
+      {"int32", "i32"},   {"int", "i32"},       {"uint32", "u32"}, {"uint16", "u16"},
+      {"uint8", "u8"}};
+  for (int i = 0; i < COUNT_OF(names); i++)
+    if (!strcmp(names[i][0], s)) return names[i][1];
+  return NULL;
+}
+
 int64_t shape_count(const Shape *s) {
   int64_t n = 1;
   for (int i = 0; i < s->rank; i++) n = mul64(n, s->dim[i]);

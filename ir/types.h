@@ -26,6 +26,8 @@ const char *dtype_name(DType t);
 int dtype_bytes(DType t);
 bool dtype_is_float(DType t);
 int dtype_by_name(const char *s); /* -1 when unknown */
+/* Our name for what others call a type: "i8" for "int8", "bf16" for "bfloat16"; NULL when unknown. For help in messages. */
+const char *dtype_of_others(const char *s);
 
 enum { MAX_RANK = 8 };
 

@@ -135,6 +135,16 @@ static void an_unknown_setting(void **state) {
             "cosine(warmup, final, cycles = 1", "see `mtc help schedule`"));
 }
 
+static void formats_by_names_of_others(void **state) {
+  (void)state;
+  says(changed("gpt2.mt", "moments = f32", "moments = int8"), "E0110", 49, 13, 1,
+       SAYS("`moments` cannot be `int8`", "did you mean `i8`?"));
+  says(changed("gpt2.mt", "moments = f32", "moments = bfloat16"), "E0110", 49, 13, 1,
+       SAYS("did you mean `bf16`?"));
+  says(changed("gpt2.mt", "tokens i32[", "tokens int32["), "E0101", 33, 21, 1,
+       SAYS("found name `int32`", "help: did you mean `i32`?"));
+}
+
 static void a_pattern_that_matches_nothing(void **state) {
   (void)state;
   says(changed("llama_lora.mt", "h[*].attn.q", "h[*].atn.q"), "E0301", 7, 8, 1,
@@ -480,6 +490,7 @@ int main(void) {
       cmocka_unit_test(a_head_size_that_does_not_fit),
       cmocka_unit_test(a_broken_promise),
       cmocka_unit_test(an_unknown_setting),
+      cmocka_unit_test(formats_by_names_of_others),
       cmocka_unit_test(a_pattern_that_matches_nothing),
       cmocka_unit_test(statistics_of_the_micro_batch),
       cmocka_unit_test(overrides_win_and_are_echoed),
