@@ -29,12 +29,10 @@ static bool pin(Device *d, Fail *f) {
   d->pinned = r == CU_SUCCESS;
   if (d->pinned) return true;
   HostLimits l = host_limits("");
-  const char *locked = l.locked == INT64_MAX ? "unlimited" : format_bytes(d->memory, l.locked);
-  const char *group = l.bound == INT64_MAX ? "none" : format_bytes(d->memory, l.bound);
   return cuda_ok(r, f,
-                 "pinning %s of host memory failed; limits in force: `ulimit -l` %s, memory of the "
-                 "container or control group %s; raise them or plan with a smaller --host-ram",
-                 format_bytes(d->memory, d->p->host_bytes), locked, group);
+                 "pinning %s of host memory failed; limits in force: %s; raise them or plan with a "
+                 "smaller --host-ram",
+                 format_bytes(d->memory, d->p->host_bytes), host_limits_text(d->memory, &l));
 }
 
 static bool open_streams(Device *d, Fail *f) {

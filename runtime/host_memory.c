@@ -83,8 +83,21 @@ static void look_at_groups(HostLimits *l, const char *root) {
   if (f) fclose(f);
 }
 
+/* Whether the process may lock any amount of memory. */
+static bool may_lock_all(const char *root) {
+  enum { CAP_IPC_LOCK = 14 };
+  char path[600], line[256];
+  unsigned long long caps = 0;
+  snprintf(path, sizeof path, "%s/proc/self/status", root);
+  FILE *f = fopen(path, "r");
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "CapEff: %llx", &caps) == 1) break;
+  if (f) fclose(f);
+  return caps >> CAP_IPC_LOCK & 1;
+}
+
 HostLimits host_limits(const char *root) {
-  HostLimits l = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+  HostLimits l = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, may_lock_all(root)};
   char path[600];
   snprintf(path, sizeof path, "%s/proc/meminfo", root);
   int64_t kib = number_of(path, "MemAvailable");
@@ -94,6 +107,16 @@ HostLimits host_limits(const char *root) {
   if (!getrlimit(RLIMIT_MEMLOCK, &lock) && lock.rlim_cur != RLIM_INFINITY)
     l.locked = (int64_t)lock.rlim_cur;
   return l;
+}
+
+const char *host_limits_text(Arena *a, const HostLimits *l) {
+  const char *locked = l->locked == INT64_MAX ? "unlimited" : format_bytes(a, l->locked);
+  const char *group = l->bound == INT64_MAX ? "none" : format_bytes(a, l->bound);
+  const char *binds = l->unbound && l->locked != INT64_MAX
+                          ? " (it does not bind this process, which has CAP_IPC_LOCK)"
+                          : "";
+  return arena_printf(a, "`ulimit -l` %s%s, memory of the container or control group %s", locked,
+                      binds, group);
 }
 
 bool host_room(const HostLimits *l, int64_t bytes, const char *what, const char *remedy, Fail *f) {

@@ -13,10 +13,15 @@ typedef struct {
                         that can be dropped count as left */
   int64_t bound;     /* limit of that group */
   int64_t locked;    /* ulimit -l */
+  bool unbound;      /* ulimit -l does not bind this process: it has CAP_IPC_LOCK, as root has */
 } HostLimits;
 
 /* `root` comes before /proc and /sys; "" but in tests. */
 HostLimits host_limits(const char *root);
+
+/* The limits on pinned memory that are in force, for a message: "`ulimit -l` 8 MiB, memory of the
+ * container or control group none". */
+const char *host_limits_text(Arena *a, const HostLimits *l);
 
 /* Refuses with EXIT_DEVICE what is not to be had now: the limit in force, the missing bytes, and
  * `remedy`. `what` is the subject: "the arena takes". Linux would promise the memory, and end the

@@ -258,7 +258,28 @@ static void limits_of_machine_and_groups(void **state) {
   put_file(a, root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   l = host_limits(root);
   assert_true(l.container == INT64_MAX && l.bound == INT64_MAX);
+  /* bit 14 of the capabilities */
+  assert_false(l.unbound);
+  put_file(a, root, "proc/self/status", "Name:\tmtc\nCapEff:\t0000000000003fff\n");
+  assert_false(host_limits(root).unbound);
+  put_file(a, root, "proc/self/status", "Name:\tmtc\nCapEff:\t000001ffffffffff\n");
+  assert_true(host_limits(root).unbound);
   folder_remove(root);
+  arena_free(a);
+}
+
+static void limits_are_named(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  HostLimits l = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, false};
+  const char *text = host_limits_text(a, &l);
+  assert_string_equal(text, "`ulimit -l` unlimited, memory of the container or control group none");
+  l.locked = 8 << 20, l.bound = 4ll << 30;
+  text = host_limits_text(a, &l);
+  assert_non_null(strstr(text, "`ulimit -l` 8 MiB, memory"));
+  assert_non_null(strstr(text, "group 4 GiB"));
+  l.unbound = true;
+  assert_non_null(strstr(host_limits_text(a, &l), "CAP_IPC_LOCK"));
   arena_free(a);
 }
 
@@ -328,6 +349,7 @@ int main(void) {
       cmocka_unit_test(copies_have_times),
       cmocka_unit_test(host_variables_are_reached_in_place),
       cmocka_unit_test(limits_of_machine_and_groups),
+      cmocka_unit_test(limits_are_named),
       cmocka_unit_test(a_page_too_much_is_refused),
       cmocka_unit_test(more_than_the_host_has_is_refused_before_it_is_taken),
       cmocka_unit_test(mappings_are_zero_and_whole),
