@@ -1,8 +1,9 @@
 /* check.c - device_check: runs every emitted kernel on the GPU against references in f64, then
  * measures.
  *
- * usage: device_check [check] [small] [attention] [loops] [bandwidth] - default: all. `small`: a
- * subset for compute-sanitizer. Exit code 1 when a check failed. */
+ * usage: device_check [check] [small] [attention] [loops] [products] - default: all. `small`: a
+ * subset for compute-sanitizer. Exit code 1 when a check failed, or a kernel of `loops` that moves
+ * 64 MiB or more is below its bar. */
 #include "device_case.h"
 
 #include "ir/philox.h"
@@ -458,7 +459,46 @@ static void time_attention(void) {
   arena_free(b.a);
 }
 
-static void time_loops(void) {
+/* ---- bars ---- */
+/* Percent of the copy rate that kernels reach which move BAR_MIB or more: all that are bound by
+ * memory, and the updates of optimizers. */
+enum { BAR = 80, BAR_UPDATE = 85, BAR_MIB = 64, MOST_BELOW = 64 };
+static const char *const updates[] = {"adamw", "lion", "sgd", "adafactor"};
+
+typedef struct {
+  double copy; /* GB/s of a device copy */
+  int judged, n;
+  char at[MOST_BELOW][96];
+} Below;
+
+static int bar_of(const char *name) {
+  for (int i = 0; i < COUNT_OF(updates); i++)
+    if (str_starts(name, updates[i])) return BAR_UPDATE;
+  return BAR;
+}
+
+/* "ok", "BAD", or "" for a kernel that is too small. */
+static const char *judge_rate(Below *x, const char *name, int kernel, double bytes, double share) {
+  if (bytes < BAR_MIB * 1048576.0) return "";
+  int bar = bar_of(name);
+  x->judged++;
+  if (share >= bar) return "ok";
+  if (x->n < MOST_BELOW)
+    snprintf(x->at[x->n], sizeof x->at[0], "%-40s kernel %d  %5.1f %% of %d %%", name, kernel,
+             share, bar);
+  x->n++;
+  return "BAD";
+}
+
+static void print_below(const Below *x) {
+  printf(
+      "%d of %d kernels that move %d MiB or more reach their bars, %d %% of a copy and %d %% in "
+      "updates%s\n",
+      x->judged - x->n, x->judged, BAR_MIB, BAR, BAR_UPDATE, x->n ? "; below:" : "");
+  for (int i = 0; i < x->n && i < MOST_BELOW; i++) printf("  BAD %s\n", x->at[i]);
+}
+
+static void time_loops(Below *below) {
   Bench b = bench_new("h200");
   static const struct {
     const char *row;
@@ -491,23 +531,23 @@ static void time_loops(void) {
         x[i] = loop_case(&b, r, runs[i].rows, runs[i].cols, runs[i].t);
   bench_open(&b);
   fill_random(&b, b.program.arena_bytes);
-  double copy = copy_rate(&b);
+  double copy = below->copy = copy_rate(&b);
   printf("loop nests; a device copy moves %.0f GB/s\n", copy);
   for (int i = 0; i < COUNT_OF(runs); i++)
     for (int c = 0; c < x[i]->c->ncmds; c++) {
       const Cmd *cmd = &x[i]->c->cmds[c];
       double bytes = 0, ms = time_cmd(&b, x[i]->index, c, 4);
       for (int t = 0; t < cmd->ntensors; t++) bytes += tensor_size(&cmd->tensors[t]);
-      double rate = bytes / ms * 1e-6;
-      printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %%\n", x[i]->c->name, c,
-             bytes / 1048576, ms, rate, 100 * rate / copy);
+      double rate = bytes / ms * 1e-6, share = 100 * rate / copy;
+      printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %% %s\n", x[i]->c->name, c,
+             bytes / 1048576, ms, rate, share, judge_rate(below, x[i]->c->name, c, bytes, share));
     }
   device_cuda.close(b.device);
   arena_free(b.a);
 }
 
 /* Ids uniform below `below`: out rows that none names are not moved, and do not count. */
-static void time_scatter(void) {
+static void time_scatter(Below *below) {
   Bench b = bench_new("h200");
   static const struct {
     int64_t n, rows, cols, below;
@@ -526,8 +566,10 @@ static void time_scatter(void) {
     put_tensor(&b, &x[i]->ids, ids);
     double ms = time_cmd(&b, x[i]->index, 0, 4);
     double bytes = (double)(runs[i].n * (runs[i].cols * 2 + 4) + touched * runs[i].cols * 8);
-    printf("  scatter %-40s %3d %% of rows %8.3f ms %6.0f GB/s\n", x[i]->c->name,
-           (int)(100 * touched / runs[i].rows), ms, bytes / ms * 1e-6);
+    double rate = bytes / ms * 1e-6, share = 100 * rate / below->copy;
+    printf("  scatter %-40s %3d %% of rows %8.3f ms %6.0f GB/s %5.1f %% %s\n", x[i]->c->name,
+           (int)(100 * touched / runs[i].rows), ms, rate, share,
+           judge_rate(below, x[i]->c->name, 0, bytes, share));
   }
   device_cuda.close(b.device);
   arena_free(b.a);
@@ -585,8 +627,12 @@ int main(int argc, char **argv) {
     arena_free(b.a);
     printf("%s\n", bad ? "CHECKS FAILED" : "all checks passed");
   }
-  if (loops) time_loops(), time_scatter();
+  Below below = {0};
+  if (loops) {
+    time_loops(&below), time_scatter(&below);
+    print_below(&below);
+  }
   if (products) time_products();
   if (attention) time_attention();
-  return bad ? 1 : 0;
+  return bad || below.n;
 }

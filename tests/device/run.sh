@@ -2,8 +2,8 @@
 # Checks and measures the CUDA target on the GPU of this machine; CI, which has none, never runs it.
 #
 # usage: tests/device/run.sh [BUILD]   (default: build; all of it must be built; TARGET: h200)
-# Ends with exit code 1 when a kernel is wrong, a sanitizer complains, the loss of GPT-2 124M does not fall, or memory breaks the
-# plan.
+# Ends with exit code 1 when a kernel is wrong or slow, a sanitizer complains, the loss of GPT-2 124M does not fall, or memory breaks
+# the plan.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build} work=$(mktemp -d) bad=0
@@ -63,5 +63,5 @@ say "where the time of a step goes"
 "$build/device_profile" "$work/40G.mtx" | head -n 40
 
 say "rates"
-"$build/device_check" loops products attention
+"$build/device_check" products attention loops || bad=1
 exit $bad
