@@ -3,8 +3,9 @@
 
 usage: torch_point.py MODEL MB [--budget X] [--ckpt] [--eager] [--cap GIB]      (needs torch; TinyLlama: transformers)
 
-MODEL is gpt2_350m, gpt2_774m or tinyllama; MB samples of 1024 or 2048 tokens are a step. bf16 autocast over fp32 weights, fused AdamW,
-clipping. --budget: `activation_memory_budget` of torch.compile; --ckpt: every layer is checkpointed; --cap: memory that PyTorch may take.
+MODEL is gpt2_350m, gpt2_774m or tinyllama (gpt2_tiny, llama_tiny: to try the script on a CPU); MB samples of 1024 or 2048
+tokens are a step. bf16 autocast over fp32 weights, fused AdamW, clipping. --budget: `activation_memory_budget` of torch.compile;
+--ckpt: every layer is checkpointed; --cap: memory that PyTorch may take.
 """
 import argparse
 import json
@@ -12,10 +13,11 @@ import statistics
 import time
 
 import torch
+import torch._functorch.config as functorch
 from torch.utils.checkpoint import checkpoint
 
 GPT2 = {"gpt2_350m": (24, 16, 1024), "gpt2_774m": (36, 20, 1280), "gpt2_tiny": (2, 2, 64)}
-VOCABULARY = {"tinyllama": 32000}  # GPT-2: 50304, which suits PyTorch better than 50257
+LLAMA = {"tinyllama": (22, 2048, 5632, 32, 4), "llama_tiny": (2, 64, 128, 4, 2)}  # layers, width, hidden, heads, of keys
 WARM, STEPS = 3, 8
 
 
@@ -40,25 +42,27 @@ class Loss(torch.nn.Module):
 
 
 def build(name, ckpt):
+    """A model, its length and its vocabulary; GPT-2's is 50304, which suits PyTorch better than 50257."""
     if name in GPT2:
         import gpt2_parity as ref
         ref.V, (ref.L, ref.H, ref.D) = 50304, GPT2[name]
         m = ref.model()
         if ckpt:
             m.h = torch.nn.ModuleList(Checkpointed(b) for b in m.h)
-        return m, 1024
+        return m, 1024, 50304
     from transformers import LlamaConfig, LlamaForCausalLM
-    m = LlamaForCausalLM(LlamaConfig(vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=22,
-                                     num_attention_heads=32, num_key_value_heads=4, max_position_embeddings=2048,
+    layers, width, hidden, heads, kv = LLAMA[name]
+    m = LlamaForCausalLM(LlamaConfig(vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=layers,
+                                     num_attention_heads=heads, num_key_value_heads=kv, max_position_embeddings=2048,
                                      attn_implementation="sdpa"))
     if ckpt:
         m.gradient_checkpointing_enable()
-    return Loss(m).train(), 2048
+    return Loss(m).train(), 2048, 32000
 
 
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
-    p.add_argument("model", choices=[*GPT2, "tinyllama"])
+    p.add_argument("model", choices=[*GPT2, *LLAMA])
     p.add_argument("mb", type=int)
     p.add_argument("--budget", type=float, default=1.0)
     p.add_argument("--cap", type=float)
@@ -69,15 +73,13 @@ def main():
     where = "cuda" if gpu else "cpu"
     if a.cap:
         torch.cuda.set_per_process_memory_fraction(a.cap * 2**30 / torch.cuda.mem_get_info()[1])
-    if a.budget < 1:
-        import torch._functorch.config
-        torch._functorch.config.activation_memory_budget = a.budget
+    functorch.activation_memory_budget = a.budget
     torch.backends.cuda.matmul.allow_tf32 = True
-    m, length = build(a.model, a.ckpt)
+    m, length, vocabulary = build(a.model, a.ckpt)
     m = m.to(where)
     opt = torch.optim.AdamW(m.parameters(), lr=1e-4, fused=True)
     run = m if a.eager else torch.compile(m)
-    x = torch.randint(0, VOCABULARY.get(a.model, 50304), (a.mb, length), device=where)
+    x = torch.randint(0, vocabulary, (a.mb, length), device=where)
     times = []
     for _ in range(WARM + STEPS):
         begin = time.time()
