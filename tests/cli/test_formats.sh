@@ -3,25 +3,12 @@
 # export and what others start from is the f32 weight.
 set -euo pipefail
 build=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mtc="$build/mtc"
-export MTC_THREADS=1 NO_COLOR=1
+. tests/support/tiny_gpt2.sh
 
-fail() { echo "FAIL: $*" >&2; exit 1; }
 quiet() { "$@" >"$work/out" 2>&1 || { cat "$work/out" >&2; fail "$*"; }; }
 
-mkdir "$work/models"
-cp -r models/std models/gpt2.mt "$work/models/"
-head -c 20000 models/data/tinyshakespeare.txt >"$work/models/text.txt"
-cat >"$work/models/tiny.mt" <<'MT'
-mt 1
-use "gpt2.mt" (GPT2)
-
-model Tiny = GPT2(V = 256, Tmax = 16, D = 32, H = 2, L = 1)
-
-data words = text(train = "text.txt", holdout = 0.1)
-
+tiny_model 1
+cat >>"$tiny" <<'MT'
 precision { compute = bf16 }
 
 train {
@@ -34,7 +21,6 @@ train {
   checkpoint { every = 2  keep = 2 }
 }
 MT
-tiny="$work/models/tiny.mt"
 train() { # train FOLDER ARGS..
   local to=$1
   shift

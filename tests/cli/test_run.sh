@@ -2,12 +2,9 @@
 # test_run.sh BUILD - a run from the command line: train, kill and resume, mtrun, sample, export and import, refusals.
 set -euo pipefail
 build=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mtc="$build/mtc" mtrun="$build/mtrun"
-export MTC_THREADS=1 NO_COLOR=1
+. tests/support/tiny_gpt2.sh
+mtrun="$build/mtrun"
 
-fail() { echo "FAIL: $*" >&2; exit 1; }
 # expect CODE COMMAND.. - runs it quietly and checks the exit code
 expect() {
   local want=$1 got=0
@@ -17,17 +14,8 @@ expect() {
 }
 holds() { grep -q -- "$2" "$1" || { cat "$1" >&2; fail "no '$2' in $1"; }; }
 
-mkdir "$work/models"
-cp -r models/std models/gpt2.mt "$work/models/"
-head -c 20000 models/data/tinyshakespeare.txt >"$work/models/text.txt"
-cat >"$work/models/tiny.mt" <<'MT'
-mt 1
-use "gpt2.mt" (GPT2)
-
-model Tiny = GPT2(V = 256, Tmax = 16, D = 32, H = 2, L = 2)
-
-data words = text(train = "text.txt", holdout = 0.1)
-
+tiny_model 2
+cat >>"$tiny" <<'MT'
 precision { compute = f32 }
 
 train {
@@ -62,7 +50,6 @@ weights "tiny" {
   "ln_f.bias"            = ln_f.b
 }
 MT
-tiny="$work/models/tiny.mt"
 flags=(--device cpu --vram 16M)
 
 # A run, and what it leaves
