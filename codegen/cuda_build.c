@@ -18,6 +18,12 @@ typedef struct {
   int part, choice; /* launch of the kernel */
 } SmallFn;
 
+/* A launch of a function of b->small. */
+typedef struct {
+  Cmd *cmd;
+  int launch, small;
+} SmallLaunch;
+
 /* A source of its own, with the variants that may replace it. */
 typedef struct {
   bool attention;
@@ -48,12 +54,14 @@ struct CudaBuild {
   const Target *target;
   const char *source;
   VEC(SmallFn) small;
+  VEC(SmallLaunch) small_launches;
   VEC(OwnSource) own;
   VEC(const char *) own_names;
   VEC(Pending) pending;
   VEC(int32_t) tables;
   VEC(Scheduled) scheduled;
   bool no_wgmma;
+  int choice;
 };
 
 CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source) {
@@ -66,6 +74,10 @@ CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source) {
 
 void cuda_build_no_wgmma(CudaBuild *b, bool without) {
   b->no_wgmma = without;
+}
+
+void cuda_build_choice(CudaBuild *b, int choice) {
+  b->choice = choice;
 }
 
 /* Where in mt_schedules these words lie, in bytes. */
@@ -105,7 +117,7 @@ static int small_function(CudaBuild *b, const Kernel *k, const CudaFunction *f, 
                                   part ? "_2" : "");
   const char *head =
       arena_printf(b->arena, "// %s (%s)", k->name ? k->name : "", k->where ? k->where : "");
-  vec_push(b->arena, &b->small, ((SmallFn){name, head, *f, key, k, part, 0}));
+  vec_push(b->arena, &b->small, ((SmallFn){name, head, *f, key, k, part, b->choice}));
   return b->small.n - 1;
 }
 
@@ -128,18 +140,12 @@ static int64_t add_keys(CudaBuild *b, const Kernel *k) {
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
   check_workspace(c, cuda_workspace(k));
   CudaFunction f[MAX_LAUNCHES];
-  int n = kernel_print_cuda(k, b->target->sm, 0, b->arena, f, MAX_LAUNCHES, why);
+  int n = kernel_print_cuda(k, b->target->sm, b->choice, b->arena, f, MAX_LAUNCHES, why);
   int64_t keys = add_keys(b, k);
   for (int i = 0; i < n; i++) {
-    int64_t grid = f[i].grid, most = (int64_t)f[i].per_sm * b->target->units;
-    if (most && most < grid) grid = most;
-    ensure(grid < INT32_MAX, "a grid of %lld blocks", (long long)grid);
-    c->launches[i] = (Launch){.kernel = small_function(b, k, &f[i], i),
-                              .grid = {(int)grid, 1, 1},
-                              .threads = f[i].threads,
-                              .shared = f[i].shared,
-                              .rows = k->nkeys,
-                              .table_offset = keys};
+    int small = small_function(b, k, &f[i], i);
+    c->launches[i] = (Launch){.kernel = small, .rows = k->nkeys, .table_offset = keys};
+    vec_push(b->arena, &b->small_launches, ((SmallLaunch){c, i, small}));
   }
   c->nlaunches = n;
   return n > 0;
@@ -378,8 +384,7 @@ static bool compile_own(CudaBuild *b, Fail *f) {
   return true;
 }
 
-/* Functions that spill take their next choice, which differs in its text alone. False when one has
- * none left. */
+/* Functions that spill take their next choice. False when one has none left. */
 static bool next_choice(CudaBuild *b, const CudaImage *m) {
   for (int u = 0; u < m->use.n; u++)
     for (int i = 0; i < b->small.n; i++) {
@@ -391,9 +396,6 @@ static bool next_choice(CudaBuild *b, const CudaImage *m) {
       CudaFunction f[MAX_LAUNCHES];
       const char *why;
       kernel_print_cuda(s->kernel, b->target->sm, s->choice, b->arena, f, MAX_LAUNCHES, &why);
-      ensure(f[s->part].grid == s->f.grid && f[s->part].threads == s->f.threads &&
-                 f[s->part].shared == s->f.shared,
-             "a choice of %s has launches of its own", s->name);
       s->f = f[s->part];
     }
   return true;
@@ -429,6 +431,22 @@ static int small_programs(const CudaBuild *b) {
   return !n && b->tables.n ? 1 : n;
 }
 
+/* Launches of loop nests, by the choices that these have come to. */
+static void finish_small_launches(CudaBuild *b) {
+  for (int i = 0; i < b->small_launches.n; i++) {
+    const SmallLaunch *x = &b->small_launches.at[i];
+    const CudaFunction *f = &b->small.at[x->small].f;
+    int64_t grid = f->grid, most = (int64_t)f->per_sm * b->target->units;
+    if (most && most < grid) grid = most;
+    ensure(grid < INT32_MAX, "a grid of %lld blocks", (long long)grid);
+    Launch *l = &x->cmd->launches[x->launch];
+    l->grid[0] = (int)grid;
+    l->grid[1] = l->grid[2] = 1;
+    l->threads = f->threads;
+    l->shared = f->shared;
+  }
+}
+
 /* Launches of sources of their own, by the variants that these have come to. */
 static void finish_launches(CudaBuild *b) {
   for (int i = 0; i < b->pending.n; i++) {
@@ -456,6 +474,7 @@ static void set_text(CudaBuild *b, Program *p) {
 
 void cuda_build_text(CudaBuild *b, Program *p) {
   finish_launches(b);
+  finish_small_launches(b);
   set_text(b, p);
 }
 
@@ -465,6 +484,7 @@ bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
   int nsmall = small_programs(b);
   CudaImage *images = arena_array(b->arena, CudaImage, nsmall + 1);
   if (!compile_small(b, nsmall, images, f)) return false;
+  finish_small_launches(b);
   p->images = arena_alloc(b->arena, sizeof *p->images * (size_t)(nsmall + b->own.n + 1));
   for (int i = 0; i < nsmall; i++) set_image(b, p, &images[i]);
   for (int i = 0; i < b->own.n; i++) set_image(b, p, &b->own.at[i].image);

@@ -22,6 +22,9 @@ CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source);
 /* From here on attention uses mma.sync even where wgmma exists: measurements compare the two. */
 void cuda_build_no_wgmma(CudaBuild *b, bool without);
 
+/* From here on loop nests start with this choice of print_cuda.h instead of the first. */
+void cuda_build_choice(CudaBuild *b, int choice);
+
 /* Adds the functions of one command and fills its launches. The command must stay where it is until
  * cuda_build_finish. False with a sentence in *why when CUDA has no kernel for it. */
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why);

@@ -333,7 +333,7 @@ static bool any_vector(const Printer *p, int bytes) {
 /* Elements of a thread: as many as one transaction moves of the widest operand, so that the
  * transactions of a warp are whole. */
 static int widest(Printer *p, int64_t dim) {
-  for (p->width = GRANULE; p->width > 1; p->width /= 2)
+  for (p->width = p->narrow ? 1 : GRANULE; p->width > 1; p->width /= 2)
     if (dim % p->width == 0 && any_vector(p, 1) &&
         !any_vector(p, VECTOR_BYTES / p->width + 1))
       return p->width;
@@ -500,6 +500,7 @@ int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunctio
     p.index = index_type(&p);
     p.ring = arena_array(a, int64_t, k->ninstrs + 1);
     p.thrifty = choice != CUDA_FULL;
+    p.narrow = choice == CUDA_NARROW;
     out[i] = (CudaFunction){0};
     print_params(&p);
     if (k->flat_sums && !p.n->late && !p.n->side && pr_count_sums(p.n))
@@ -514,7 +515,7 @@ int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunctio
       pr_row_nest(&p, &out[i]);
     str_add(&p.out, "}\n");
     out[i].body = p.out.text;
-    if (choice == CUDA_ONE_BLOCK && out[i].resident) out[i].resident = 1;
+    if (choice >= CUDA_ONE_BLOCK && out[i].resident) out[i].resident = 1;
     if (p.why) {
       *why = p.why;
       return 0;

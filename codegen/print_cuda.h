@@ -22,9 +22,11 @@ typedef struct {
 } CudaFunction;
 
 /* Functions in the order of their launches, at most `most`, for compute capability sm. Returns
- * their number, or 0 with a sentence in *why. Choices give the same bits, fastest first: ptxas may
- * spill registers in one and not in the next. */
-enum { CUDA_FULL, CUDA_THRIFTY, CUDA_ONE_BLOCK, CUDA_CHOICES };
+ * their number, or 0 with a sentence in *why. Choices are fastest first: ptxas may spill registers
+ * in one and not in the next. The last has blocks so small that a thread may take all 255
+ * registers; it has launches, and with other threads a row orders of summation, of its own. The
+ * others give the same bits. */
+enum { CUDA_FULL, CUDA_THRIFTY, CUDA_ONE_BLOCK, CUDA_NARROW, CUDA_CHOICES };
 int kernel_print_cuda(const Kernel *k, int sm, int choice, Arena *a, CudaFunction *out, int most,
                       const char **why);
 

@@ -8,6 +8,7 @@
 enum {
   GRANULE = 8, /* columns that a thread takes at a time */
   MAP_THREADS = 256,
+  NARROW_THREADS = 256, /* of a block whose threads may have 255 registers each */
   VECTOR_BYTES = 16 /* of one transaction */
 };
 
@@ -33,6 +34,8 @@ typedef struct {
   bool tail;           /* the granule that does comes after the others */
   int64_t slices;      /* blocks that share the columns of a row */
   bool thrifty;        /* few registers: fewer granules of long rows in flight */
+  bool narrow;         /* as many registers a thread as there can be: NARROW_THREADS a block */
+  bool at_use;         /* vectors that nothing keeps are loaded granule by granule */
   bool loop;           /* a group works on one row after another */
   int stages;          /* rows of a group that its ring in shared memory holds; 0 = no ring */
   bool refills;        /* the last pass starts the copies of a later row, granule by granule */

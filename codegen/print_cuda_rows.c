@@ -188,6 +188,7 @@ static void load_stage(Printer *p, const KPass *pass, const char *from, const ch
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
     if (!pr_vector_load(p, r) || p->held[r] || p->cache[r] == CACHE_RING) continue;
+    if (p->cache[r] == CACHE_NONE && p->at_use) continue;
     loads++;
     if (p->cache[r] == CACHE_NONE)
       pr_line(p, "%s b%d[%d];", pr_vector_type(p, pr_instr(p, r)->param), (int)r, p->unroll);
@@ -197,20 +198,22 @@ static void load_stage(Printer *p, const KPass *pass, const char *from, const ch
   pr_columns(p, "c");
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
-    if (pr_vector_load(p, r) && !p->held[r] && p->cache[r] != CACHE_RING)
+    if (pr_vector_load(p, r) && !p->held[r] && p->cache[r] != CACHE_RING &&
+        !(p->cache[r] == CACHE_NONE && p->at_use))
       pr_line(p, "%s = %s;", vector_slot(p, r), pr_vector_value(p, r));
   }
   pr_granules_close(p);
 }
 
-/* r<reg> for each vector of the pass: in the tail, those that nothing keeps are loaded here. */
-static void vectors(Printer *p, const KPass *pass, bool tail) {
+/* r<reg> for each vector of the pass: where loads are at their use, as in the tail, those that
+ * nothing keeps are loaded here. */
+static void vectors(Printer *p, const KPass *pass, bool at_use) {
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
     if (!pr_vector_load(p, r)) continue;
     const KParam *q = &p->k->params[pr_instr(p, r)->param];
     const char *value = p->cache[r] == CACHE_RING           ? pr_ring_value(p, r)
-                        : tail && p->cache[r] == CACHE_NONE ? pr_vector_value(p, r)
+                        : at_use && p->cache[r] == CACHE_NONE ? pr_vector_value(p, r)
                                                             : vector_slot(p, r);
     if (p->cache[r] == CACHE_REGISTERS && GRANULE * dtype_bytes(q->dtype) % 4 == 0)
       pr_line(p, "mt_keep(%s);", value);
@@ -245,8 +248,13 @@ static void granule(Printer *p, const KPass *pass, const char *end) {
 
 static void use_stage(Printer *p, const KPass *pass, const char *from, const char *to) {
   pr_granules_open(p, from, p->tail ? pr_text(p, "%s - %d", to, GRANULE - 1) : to);
-  vectors(p, pass, false);
+  if (p->at_use) {
+    pr_open(p, "{");
+    pr_columns(p, "c");
+  }
+  vectors(p, pass, p->at_use);
   granule(p, pass, p->whole || p->tail ? NULL : to);
+  if (p->at_use) pr_close(p);
   if (p->refills && pass == p->n->passes + p->n->npasses - 1) pr_refill(p);
   pr_granules_close(p);
 }
@@ -385,10 +393,11 @@ void pr_row_shape(Printer *p, int64_t cols) {
   int64_t granules = ceil_div(cols, GRANULE);
   p->width = pr_row_width(p);
   int most = IN_FLIGHT, each = pr_granule_registers(p);
+  int most_threads = p->narrow ? NARROW_THREADS : MAX_THREADS;
   while (most > 1 && most * each > KEEP_REGISTERS) most--;
   double best = 0;
-  p->threads = MAX_THREADS;
-  for (int threads = WARP; threads <= MAX_THREADS; threads += WARP) {
+  p->threads = most_threads;
+  for (int threads = WARP; threads <= most_threads; threads += WARP) {
     int64_t items = ceil_div(granules, threads);
     double share = (double)granules / (double)(items * threads);
     if (items > most || share <= best) continue;
@@ -399,6 +408,7 @@ void pr_row_shape(Printer *p, int64_t cols) {
   bool few = p->items <= UNROLLED && (p->items <= IN_FLIGHT || p->items * each <= ROW_REGISTERS);
   p->unroll = few ? (int)p->items : p->width == 1 ? 1 : p->thrifty ? IN_FLIGHT / 2 : IN_FLIGHT;
   p->slices = 1;
+  p->at_use = p->narrow;
   pr_granules(p, cols);
 }
 
@@ -430,7 +440,7 @@ static bool long_shape(Printer *p, CudaFunction *f) {
 }
 
 bool pr_long_rows(Printer *p, CudaFunction *f) {
-  return p->items > p->unroll && p->width > 1 && p->slices == 1 && long_shape(p, f);
+  return p->items > p->unroll && !p->narrow && p->width > 1 && p->slices == 1 && long_shape(p, f);
 }
 
 /* ---- nests ---- */

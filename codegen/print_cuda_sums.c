@@ -17,12 +17,14 @@ enum {
   MIDDLE_NEED = 84,    /* the same in 128 */
   HEAVY_NEED = 100,    /* the same in 168 */
   ALONE_NEED = 60,     /* the same in 128, without a ring */
+  NARROW_NEED = 160,   /* the same in 255 */
   MOST_SUMS = 72,      /* registers of sums where a row folds: fewer threads fold faster */
   PLAIN_SUMS = 24,     /* where it does not */
   SLICE_THREADS = 128, /* of a slice of the columns */
   SLICE_BLOCKS = 8,    /* of an SM */
   FLAT_ITEMS = 4,      /* granules in flight of a sum of everything */
   MOST_ITEMS = 8,
+  SM_REGISTERS = 65536,
   IN_FLIGHT = 24 << 10, /* bytes on their way to each of two blocks */
   LEAST_THREADS = 256,  /* of an SM, so that it is busy */
   KEEP_ALONE = 48,      /* registers of vectors that stay for a row, without a ring */
@@ -163,11 +165,19 @@ static int64_t need(const Printer *p, int64_t items, int nsums, bool ring) {
   return items * nsums * GRANULE + (ring ? 1 : items) * pr_granule_registers(p) + stores * GRANULE;
 }
 
+/* Vectors that are not in the ring, as those of a norm's weights, are loaded for all granules at
+ * once where a quarter of a thread's registers is left for the rest. */
+static bool loads_at_use(const Printer *p, int nsums, int registers) {
+  int64_t beside = pr_granule_registers(p) - pr_ring_bytes(p) / 4;
+  return need(p, p->items, nsums, true) + (p->items - 1) * beside > registers * 3 / 4;
+}
+
 /* Granules of a thread, at most, for which there are registers. */
 static int most_items(const Printer *p, int nsums, bool ring) {
   int most = (folds(p->n) ? MOST_SUMS : PLAIN_SUMS) / (nsums * GRANULE);
+  int64_t room = p->narrow ? NARROW_NEED : ring ? HEAVY_NEED : ALONE_NEED;
   most = most < 1 ? 1 : most > MOST_ITEMS ? MOST_ITEMS : most;
-  while (most > 1 && need(p, most, nsums, ring) > (ring ? HEAVY_NEED : ALONE_NEED)) most--;
+  while (most > 1 && need(p, most, nsums, ring) > room) most--;
   return most;
 }
 
@@ -175,7 +185,9 @@ static int most_items(const Printer *p, int nsums, bool ring) {
 static void sum_shape(Printer *p, int most) {
   int64_t granules = ceil_div(p->n->cols, GRANULE),
           threads = round_up(ceil_div(granules, most), WARP);
-  p->threads = threads > MAX_THREADS ? MAX_THREADS : (int)threads;
+  bool narrow = p->narrow && granules <= NARROW_THREADS * MOST_ITEMS;
+  int most_threads = narrow ? NARROW_THREADS : MAX_THREADS;
+  p->threads = threads > most_threads ? most_threads : (int)threads;
   p->items = ceil_div(granules, p->threads);
   p->unroll = (int)p->items;
   p->slices = 1;
@@ -197,9 +209,12 @@ static int residents(Printer *p, int nsums) {
     return SLICE_BLOCKS;
   }
   int64_t n = need(p, p->items, nsums, true);
-  int block = n <= LIGHT_NEED ? LIGHT_BLOCK : n <= MIDDLE_NEED ? MIDDLE_BLOCK : HEAVY_BLOCK;
+  int block = p->narrow          ? NARROW_THREADS
+              : n <= LIGHT_NEED  ? LIGHT_BLOCK
+              : n <= MIDDLE_NEED ? MIDDLE_BLOCK
+                                 : HEAVY_BLOCK;
   p->groups = p->threads < block ? block / p->threads : 1;
-  return block == HEAVY_BLOCK ? 1 : 2;
+  return block == HEAVY_BLOCK || p->narrow ? 1 : 2;
 }
 
 /* A ring for each block; fewer groups of rows if that is what it takes, one block an SM as a last
@@ -232,10 +247,13 @@ static void sum_block(Printer *p, CudaFunction *f, int nsums) {
     p->stages = 0;
     memset(p->cache, CACHE_NONE, (size_t)p->k->ninstrs);
     if (p->slices == 1) sum_shape(p, most_items(p, nsums, false));
-    p->groups = p->threads < LIGHT_BLOCK && p->slices == 1 ? LIGHT_BLOCK / p->threads : 1;
+    int block = p->narrow ? NARROW_THREADS : LIGHT_BLOCK;
+    p->groups = p->threads < block && p->slices == 1 ? block / p->threads : 1;
     f->resident = 1;
     f->shared = 0;
   }
+  int registers = SM_REGISTERS / (p->threads * p->groups * f->resident);
+  p->at_use = p->thrifty || (found && loads_at_use(p, nsums, registers));
   int64_t partials = p->groups * p->items * p->threads * GRANULE * 4;
   if (p->groups > 1 && partials > f->shared) f->shared = (int)partials;
 }
@@ -246,7 +264,8 @@ static void row_sum_block(Printer *p, CudaFunction *f) {
   f->resident = 1;
   if (pr_long_rows(p, f)) return;
   p->loop = true;
-  p->groups = p->threads < LIGHT_BLOCK ? LIGHT_BLOCK / p->threads : 1;
+  int block = p->narrow ? NARROW_THREADS : LIGHT_BLOCK;
+  p->groups = p->threads < block ? block / p->threads : 1;
   f->resident = 2;
   if (!ring_block(p, f, 2)) {
     p->stages = 0;
@@ -326,7 +345,8 @@ void pr_flat_nest(Printer *p, CudaFunction *f) {
   p->threads = MAX_THREADS;
   p->groups = 1;
   p->items = ceil_div(ceil_div(b.size, GRANULE), p->threads);
-  p->unroll = p->items < FLAT_ITEMS ? (int)p->items : FLAT_ITEMS;
+  int most = p->narrow ? 1 : FLAT_ITEMS;
+  p->unroll = p->items < most ? (int)p->items : most;
   p->exact = p->tail = false;
   f->threads = p->threads;
   f->resident = 2;

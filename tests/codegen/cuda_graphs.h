@@ -64,6 +64,16 @@ static inline void kg_residual_norm(KernelGraph *k) { /* the residual stream is 
   kg_out(k, s);
   kg_both_ways(k, c_rmsnorm(k->g, kg_f32(k, s), w, 1e-5), 2, (ValueId[]){x, w});
 }
+/* Between two parts of a transformer's block: a bias and the residual stream are added, the sum is
+ * an output with a gradient of its own. */
+static inline void kg_block_norm(KernelGraph *k) {
+  ValueId x = kg_wide(k), r = kg_wide(k), b = kg_input(k, k->t, SHAPE(k->cols), -1, 1),
+          w = kg_input(k, k->t, SHAPE(k->cols), .5, 1.5),
+          c = kg_input(k, k->t, SHAPE(k->cols), -1, 1);
+  ValueId s = g_binary(k->g, OP_ADD, r, g_bin(k->g, OP_ADD, x, b));
+  ValueId y = c_layernorm(k->g, kg_f32(k, s), kg_f32(k, w), kg_f32(k, c), 1e-5);
+  kg_both_ways(k, g_binary(k->g, OP_ADD, kg_narrow(k, y), s), 4, (ValueId[]){r, b, w, c});
+}
 static inline void kg_rmsnorm(KernelGraph *k) {
   ValueId x = kg_wide(k), w = kg_input(k, k->t, SHAPE(k->cols), .5, 1.5);
   kg_both_ways(k, c_rmsnorm(k->g, kg_f32(k, x), kg_f32(k, w), 1e-5), 2, (ValueId[]){x, w});
@@ -225,6 +235,7 @@ static const struct KernelGraphRow {
 } kernel_graph_rows[] = {
     {"layernorm", kg_layernorm, false, false},
     {"residual_norm", kg_residual_norm, false, false},
+    {"block_norm", kg_block_norm, false, false},
     {"rmsnorm", kg_rmsnorm, false, false},
     {"softmax", kg_softmax, true, false},
     {"gelu_tanh", kg_gelu_tanh, true, false},

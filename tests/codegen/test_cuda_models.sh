@@ -28,6 +28,8 @@ for optimizer in "sgd(lr=1e-2, momentum=0.9)" "lion(lr=1e-4)" "adafactor(lr=1e-2
   compile h100 models/gpt2.mt "${update[@]}" --set "train.optimizer=$optimizer" --set precision.moments=i8
 done
 compile rtx3090 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
+compile h100 models/gpt2.mt -D L=1 --set precision.compute=tf32 # 768 columns of f32: most registers of a norm's backward
+compile rtx3090 models/gpt2.mt -D L=1 -D D=1600 -D H=25 --set precision.compute=tf32
 compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f32
 compile h100 models/gpt2.mt "${small[@]}" -D H=4 --set precision.compute=f16
 compile rtx4090 models/gpt2.mt "${small[@]}" -D H=2 --set precision.compute=f16

@@ -69,7 +69,8 @@ static void layers_share_random_kernels(void **state) {
   arena_free(a);
 }
 
-/* A launch is fixed before it is known which choice compiles without spills. */
+/* Choices give the same bits, and so have equal launches; the last has blocks of its own, which
+ * leave a thread as many registers as there can be. */
 static void choices_have_equal_launches(void **state) {
   (void)state;
   Arena *a = arena_new();
@@ -83,6 +84,11 @@ static void choices_have_equal_launches(void **state) {
         Printed p = print(a, k, choice);
         assert_int_equal(p.n, full.n);
         for (int f = 0; f < p.n; f++) {
+          if (choice == CUDA_NARROW) {
+            assert_in_range(p.f[f].threads, 1, full.f[f].threads > 256 ? 512 : 256);
+            assert_in_range(p.f[f].resident, 0, 1);
+            continue;
+          }
           assert_int_equal(p.f[f].grid, full.f[f].grid);
           assert_int_equal(p.f[f].threads, full.f[f].threads);
           assert_int_equal(p.f[f].shared, full.f[f].shared);

@@ -174,6 +174,21 @@ static Functions loops_of(Arena *a, int64_t rows, int64_t cols, DType t, int sm,
   return all;
 }
 
+/* Norms and what surrounds them, whose backward sums over rows: what needs most registers. */
+static Functions norms_of(Arena *a, int64_t cols, DType t, int sm, int choice) {
+  Functions all = {.a = a};
+  for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++) {
+    if (strcmp(kernel_graph_rows[r].name, "block_norm") &&
+        strcmp(kernel_graph_rows[r].name, "residual_norm"))
+      continue;
+    KernelGraph k = kernel_graph(a, r, 4096, cols, t);
+    Clusters c = fuse_graph(k.g, a);
+    StorageMap m = storage_map(&c, a);
+    for (int i = 0; i < c.n; i++) add_cluster(&all, &c, &m, i, sm, choice);
+  }
+  return all;
+}
+
 /* The functions of all graphs, each by the choice that it has come to. */
 static const char *loops_text(Arena *a, const Functions *choices, const int *choice) {
   Str s = {.arena = a};
@@ -199,11 +214,60 @@ static bool spilled(LoopSource *l, const CudaImage *m) {
     const KernelUse *k = &m->use.at[u];
     if (!k->stack_bytes && !k->spill_bytes) continue;
     any = true;
+    if (getenv("KERNEL_SOURCE"))
+      fprintf(stderr, "%s for %s: %s spills in choice %d\n", l->what, cuda_arch(l->sm), k->name,
+              l->choice[atoi(k->name + 1)]);
     if (++l->choice[atoi(k->name + 1)] == CUDA_CHOICES)
       fail_msg("%s for %s: `%s` spills in every choice: %d bytes of stack, %d of spills", l->what,
                cuda_arch(l->sm), k->name, k->stack_bytes, k->spill_bytes);
   }
   return any;
+}
+
+typedef VEC(LoopSource) LoopSources;
+
+/* Compiles all sources until none spills. */
+static void compile_loops(Arena *a, LoopSources *todo) {
+  while (todo->n) {
+    Batch b = {.a = a};
+    for (int i = 0; i < todo->n; i++) {
+      LoopSource *l = &todo->at[i];
+      vec_push(a, &b.sources,
+               ((CudaSource){loops_text(a, l->choices, l->choice), l->what, l->sm, false}));
+    }
+    const char *keep = getenv("KERNEL_SOURCE");
+    for (int i = 0; keep && i < b.sources.n; i++)
+      write_file_atomic(arena_printf(a, "%s.%d", keep, i), b.sources.at[i].source, strlen(b.sources.at[i].source));
+    CudaImage *images = batch_compile(&b);
+    int left = 0;
+    for (int i = 0; i < todo->n; i++) {
+      assert_true(images[i].use.n > 0);
+      if (spilled(&todo->at[i], &images[i])) todo->at[left++] = todo->at[i];
+    }
+    todo->n = left;
+  }
+}
+
+/* The widths of GPT-2 and of Llama in every format of activations, in turns over the
+ * architectures. */
+static void norms(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  static const int64_t widths[] = {768, 1024, 1280, 1600, 2048, 4096};
+  static const DType formats[] = {DT_F32, DT_BF16, DT_F16};
+  LoopSources todo = {0};
+  for (int w = 0; w < COUNT_OF(widths); w++)
+    for (int t = 0; t < COUNT_OF(formats); t++) {
+      LoopSource l = {.sm = cuda_archs[(w + 2 * t) % cuda_arch_count].sm};
+      l.what = arena_printf(a, "norms of %lld columns of %s", (long long)widths[w],
+                            dtype_name(formats[t]));
+      for (int c = 0; c < CUDA_CHOICES; c++)
+        l.choices[c] = norms_of(a, widths[w], formats[t], l.sm, c);
+      l.choice = arena_array(a, int, l.choices[0].f.n + 1);
+      vec_push(a, &todo, l);
+    }
+  compile_loops(a, &todo);
+  arena_free(a);
 }
 
 static void loops(void **state) {
@@ -217,7 +281,7 @@ static void loops(void **state) {
                {64, 50304, DT_BF16},
                {33, 4096, DT_F32},
                {64, 768, DT_F16}};
-  VEC(LoopSource) todo = {0};
+  LoopSources todo = {0};
   for (int i = 0; i < COUNT_OF(sizes); i++)
     for (int s = 0; s < cuda_arch_count; s++) {
       if (i > 1 && s % 2 != i % 2) continue;
@@ -229,24 +293,7 @@ static void loops(void **state) {
       l.choice = arena_array(a, int, l.choices[0].f.n + 1);
       vec_push(a, &todo, l);
     }
-  while (todo.n) {
-    Batch b = {.a = a};
-    for (int i = 0; i < todo.n; i++) {
-      LoopSource *l = &todo.at[i];
-      vec_push(a, &b.sources,
-               ((CudaSource){loops_text(a, l->choices, l->choice), l->what, l->sm, false}));
-    }
-    const char *keep = getenv("KERNEL_SOURCE");
-    for (int i = 0; keep && i < b.sources.n; i++)
-      write_file_atomic(arena_printf(a, "%s.%d", keep, i), b.sources.at[i].source, strlen(b.sources.at[i].source));
-    CudaImage *images = batch_compile(&b);
-    int left = 0;
-    for (int i = 0; i < todo.n; i++) {
-      assert_true(images[i].use.n > 0);
-      if (spilled(&todo.at[i], &images[i])) todo.at[left++] = todo.at[i];
-    }
-    todo.n = left;
-  }
+  compile_loops(a, &todo);
   arena_free(a);
 }
 
@@ -282,7 +329,7 @@ static bool nvrtc_is_here(void) {
 
 int main(void) {
   if (!nvrtc_is_here()) return 77;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(loops), cmocka_unit_test(scatter),
-                                     cmocka_unit_test(attention)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(loops), cmocka_unit_test(norms),
+                                     cmocka_unit_test(scatter), cmocka_unit_test(attention)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
