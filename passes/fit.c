@@ -227,6 +227,33 @@ static bool add_early(const Makes *m) {
   return true;
 }
 
+static bool any_early(const PhasePool *pool) {
+  for (int i = 0; i < pool->families.n; i++)
+    if (pool->families.at[i].early) return true;
+  return false;
+}
+
+/* Where micro-batches have host variables: families and an update for them. */
+static bool finish_early(const Makes *m, GraphChoice c) {
+  const FitPool *f = m->f;
+  if (!f->res.at[f->res.n - 1].micro) return true;
+  if (!any_early(m->pool) && !add_early(m)) return false;
+  c.early_squares = c.update_only = true;
+  m->pool->update[1] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
+  return true;
+}
+
+/* The families of another job, and this one's updates. */
+static bool take_families(const Makes *m, GraphChoice c) {
+  const FitPool *f = m->f;
+  bool early = f->res.at[f->res.n - 1].micro;
+  fit_take_families(&f->like->phase[m->pool->phase], f->number, f->x.job->vars->all.n, early,
+                    f->x.arena, m->pool);
+  c.update_only = true;
+  m->pool->update[0] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
+  return finish_early(m, c);
+}
+
 /* False when the job cannot be planned. */
 static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   Makes m = {.f = f, .pool = pool, .before = before};
@@ -234,17 +261,15 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   int forced = f->args.chunks;
   GraphChoice c = {
       .phase = pool->phase, .micro_batch = m.batch[0], .chunks = forced > 0 ? forced : 1};
-  TrainGraphs g = train_graphs(f->x.job, f->x.arena, &c);
-  if (!g.micro || f->x.job->diags->errors > 0) return false;
+  TrainGraphs g = {0};
+  if (!f->like) g = train_graphs(f->x.job, f->x.arena, &c);
+  if ((!f->like && !g.micro) || f->x.job->diags->errors > 0) return false;
   f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
   if (f->res.n == 0) return false;
-  bool early = f->res.at[f->res.n - 1].micro;
+  if (f->like) return take_families(&m, c);
   bool made = make_families(&m, &g, forced);
   for (int i = 0; i < pool->families.n; i++) fit_solve_end(&f->x, &pool->families.at[i]);
-  if (!made || !early) return made;
-  c.early_squares = true;
-  pool->update[1] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
-  return add_early(&m);
+  return made && finish_early(&m, c);
 }
 
 /* ---- the pool ---- */
@@ -279,13 +304,25 @@ static void fill_pools(FitPool *f) {
   f->phase = pool;
 }
 
-FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args) {
+FitPool *fit_pool_like(const FitPool *like, const Job *job, Arena *a, const PlanArgs *args) {
   int mode = args->recompute >= 0 ? args->recompute : (int)job->memory.recompute;
   FitPool *f = arena_new_of(a, FitPool);
   *f = (FitPool){.x = {.job = job, .target = args->target, .arena = a, .recompute = mode},
              .args = *args,
              .nphases = job->phases.n};
-  if (!args->only_if_it_can || !hopeless(f, fit_capped_budget(args))) fill_pools(f);
+  if (args->only_if_it_can && hopeless(f, fit_capped_budget(args))) return f;
+  if (like && like->phase) f->number = fit_same_variables(like->x.job->vars, job->vars, a);
+  if (f->number) f->like = like;
+  fill_pools(f);
   return f;
 }
 
+FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args) {
+  return fit_pool_like(NULL, job, a, args);
+}
+
+int fit_families_known(const FitPool *f) {
+  int n = 0;
+  for (int i = 0; f->phase && i < f->nphases; i++) n += f->phase[i].families.n;
+  return n;
+}

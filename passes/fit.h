@@ -118,6 +118,8 @@ struct FitPool {
   FitContext x;
   PlanArgs args;
   Residencies res;
+  const FitPool *like; /* whose families are taken over, or NULL */
+  const int *number;   /* its variables' numbers in this job; -1: the update's */
   int nphases;
   PhasePool *phase; /* NULL when there is no hope or the job cannot be planned */
 };
@@ -138,6 +140,15 @@ int fit_chunks_of(const Graph *g);
 static inline int64_t max64(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
+
+/* ---- fit_share.c ---- */
+/* Numbers in `to` of the variables of `from` that micro-batches may use, those that `to` lacks added to it; NULL when they
+ * are not the same in both, masters and moments aside. */
+int *fit_same_variables(const Vars *from, Vars *to, Arena *a);
+/* The families and the sample of a phase with other numbers of variables; those with early squares where they are wanted.
+ * What was taken lives as long as the pool that it comes from. */
+void fit_take_families(const PhasePool *from, const int *number, int nvars, bool early, Arena *a,
+                       PhasePool *to);
 
 /* ---- fit_price.c: the candidates of a phase, once all variables exist ---- */
 void fit_fill_pool(const FitPool *f, PhasePool *pool, const int64_t *batch, int n);

@@ -252,10 +252,23 @@ double formats_cost(const FitResult *r) {
   return 1e-9 * price * fit_time(r);
 }
 
+/* Of the pools with the same weights and accumulators: the one with the most to share. */
+static const FitPool *alike(const FormatsPool *p, const Combo *c) {
+  const FitPool *best = NULL;
+  for (int i = 0; i < p->combos.n; i++) {
+    const Combo *b = &p->combos.at[i];
+    bool same = b->format[FMT_COMPUTE] == c->format[FMT_COMPUTE] &&
+                b->format[FMT_ACCUM] == c->format[FMT_ACCUM];
+    if (same && b->pool && (!best || fit_families_known(b->pool) > fit_families_known(best)))
+      best = b->pool;
+  }
+  return best;
+}
+
 FitResult combo_within(FormatsPool *p, Combo *c, Arena *a, int64_t budget) {
   Job *job = job_of(p, c);
   if (!c->pool) {
-    c->pool = fit_pool(job, p->scratch, &p->args);
+    c->pool = fit_pool_like(alike(p, c), job, p->scratch, &p->args);
     c->candidates = arena_array(p->scratch, Candidate *, job->phases.n);
     c->ncandidates = arena_array(p->scratch, int, job->phases.n);
     for (int i = 0; i < job->phases.n; i++)

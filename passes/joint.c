@@ -230,17 +230,23 @@ static Graph *sample_graph(const Job *job, Arena *a, const GraphChoice *c) {
   return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
 }
 
+static Graph *update_graph(const Job *job, Arena *a, const GraphChoice *c) {
+  pass_begin();
+  Graph *g = optimizer_graph(job, a, c->phase, c->early_squares);
+  if (!g) return NULL;
+  pass_done(PASS_OPTIMIZER, g, a);
+  return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, true), a);
+}
+
 /* All graphs asked for, in a scratch arena. */
 static TrainGraphs build_graphs(const Job *job, Arena *scratch, const GraphChoice *c) {
   bool eval = job->eval.every > 0;
   if (c->eval_only) return (TrainGraphs){.eval = eval ? eval_graph(job, scratch, c) : NULL};
+  if (c->update_only) return (TrainGraphs){.update = update_graph(job, scratch, c)};
   TrainGraphs t = {.micro = micro_graph(job, scratch, c)};
   if (!t.micro || c->micro_only) return t;
-  pass_begin();
-  t.update = optimizer_graph(job, scratch, c->phase, c->early_squares);
+  t.update = update_graph(job, scratch, c);
   if (!t.update) return (TrainGraphs){0};
-  pass_done(PASS_OPTIMIZER, t.update, scratch);
-  t.update = pass_done(PASS_SIMPLIFY, graph_simplify(t.update, scratch, true), scratch);
   if (eval) t.eval = eval_graph(job, scratch, c);
   t.sample = sample_graph(job, scratch, c);
   return t;

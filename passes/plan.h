@@ -78,7 +78,7 @@ typedef struct {
   int phase;          /* index in Job.phases */
   int64_t micro_batch;
   int chunks;         /* of the loss head; 1 = whole */
-  bool micro_only, eval_only; /* the other graphs are not wanted */
+  bool micro_only, update_only, eval_only; /* the other graphs are not wanted */
   /* The norm's sum of squares of each gradient is taken in the micro-batch, where the gradient has just been added to (the last
    * one's stands): the update then reads no gradient for it. What accumulators on the host would have to be copied for. */
   bool early_squares;
@@ -279,6 +279,11 @@ FitResult plan_fit(const Job *job, Arena *a, const PlanArgs *args);
  * was made in; plans do not need it. */
 typedef struct FitPool FitPool;
 FitPool *fit_pool(const Job *job, Arena *a, const PlanArgs *args);
+/* The same for a job that may differ from that of `like` in the formats of masters and moments alone: where it does, its
+ * micro-batches are not built and solved again. What `like` lies in must live as long as the pool. */
+FitPool *fit_pool_like(const FitPool *like, const Job *job, Arena *a, const PlanArgs *args);
+/* How many programs of micro-batches a pool has to share; 0 when it has no plan. */
+int fit_families_known(const FitPool *pool);
 FitResult fit_within(FitPool *pool, Arena *a, int64_t budget_bytes);
 /* Everything that was weighed for a phase, fastest first; how many. Peaks are by liveness where none was placed yet. */
 int fit_candidates(const FitPool *pool, int phase, Arena *a, Candidate **out);

@@ -196,9 +196,79 @@ static void reasons(void **state) {
   done(&c);
 }
 
+static Job *job_with(const Case *c, Arena *a, const char *master, const char *moments,
+                     const char *accum) {
+  JobArgs *args = arena_copy(a, c->again, sizeof *args);
+  args->settings.at = NULL, args->settings.n = args->settings.cap = 0;
+  const Override of[] = {{"train.batch", "seqs(4)"},
+                         {"precision.compute", "bf16"},
+                         {"precision.master", master},
+                         {"precision.moments", moments},
+                         {"precision.accum", accum}};
+  for (int i = 0; i < COUNT_OF(of); i++) vec_push(a, &args->settings, of[i]);
+  Job *job = elaborate(a, diags_new(a), args);
+  assert_non_null(job);
+  return job;
+}
+
+static void same_pool(const Job *job, const FitPool *x, const FitPool *y, Arena *a) {
+  for (int phase = 0; phase < job->phases.n; phase++) {
+    Candidate *p, *q;
+    int n = fit_candidates(x, phase, a, &p);
+    assert_true(n > 0);
+    assert_int_equal(fit_candidates(y, phase, a, &q), n);
+    for (int i = 0; i < n; i++) {
+      assert_int_equal(p[i].micro_batch, q[i].micro_batch);
+      assert_int_equal(p[i].chunks, q[i].chunks);
+      assert_int_equal(p[i].front, q[i].front);
+      assert_int_equal(p[i].peak_bytes, q[i].peak_bytes);
+      assert_int_equal(p[i].step_ns, q[i].step_ns);
+      assert_int_equal(p[i].host_bytes, q[i].host_bytes);
+    }
+  }
+}
+
+/* A pool that takes over the micro-batches of another job has the very candidates and plans of one that builds its own,
+ * with host memory for a part of the state, for all of the largest job and beyond. */
+static void shared_pools_are_the_same(void **state) {
+  (void)state;
+  static const struct {
+    const char *master, *moments, *accum;
+  } to[] = {{"bf16", "bf16", "f32"},
+            {"split", "i8", "f32"},
+            {"split", "f32", "bf16"},
+            {"f32", "bf16", "f32"}};
+  static const int64_t host[] = {0, 300000, 1 << 30};
+  Case c = of_settings(all_open, "h200");
+  for (int h = 0; h < COUNT_OF(host); h++) {
+    Arena *a = arena_new();
+    PlanArgs args = c.args;
+    args.host_bytes = host[h];
+    FitPool *base = fit_pool(job_with(&c, a, "f32", "f32", "f32"), a, &args);
+    for (int i = 0; i < COUNT_OF(to); i++) {
+      Job *one = job_with(&c, a, to[i].master, to[i].moments, to[i].accum);
+      Job *two = job_with(&c, a, to[i].master, to[i].moments, to[i].accum);
+      FitPool *own = fit_pool(one, a, &args), *shared = fit_pool_like(base, two, a, &args);
+      same_pool(one, own, shared, a);
+      FitResult r = fit_within(own, a, INT64_MAX), s = fit_within(shared, a, INT64_MAX);
+      assert_int_equal(s.floor_bytes, r.floor_bytes);
+      assert_int_equal(s.plan->peak_bytes, r.plan->peak_bytes);
+      assert_null(plan_check(s.plan, a));
+      FitResult least = fit_within(shared, a, s.floor_bytes);
+      assert_non_null(least.plan);
+      assert_null(plan_check(least.plan, a));
+    }
+    arena_free(a);
+  }
+  done(&c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(cost_never_rises), cmocka_unit_test(closed_settings_stay),
-                                     cmocka_unit_test(room_keeps_precision), cmocka_unit_test(compute_by_target),
-                                     cmocka_unit_test(reasons)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(cost_never_rises),
+                                     cmocka_unit_test(closed_settings_stay),
+                                     cmocka_unit_test(room_keeps_precision),
+                                     cmocka_unit_test(compute_by_target),
+                                     cmocka_unit_test(reasons),
+                                     cmocka_unit_test(shared_pools_are_the_same)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
