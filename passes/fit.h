@@ -24,6 +24,17 @@ typedef struct {
   Timeline time;
 } Trace;
 
+/* What copies of host variables make of a family's traces, so that families of the same programs find it out once. Keys are
+ * hashes of the micro-batch, the trace, the room and the units that live on the host. */
+typedef struct {
+  Arena *arena; /* of the pool that built the family */
+  struct {
+    uint64_t key; /* 0: free */
+    int64_t bytes, ns;
+  } * slot;
+  int n, cap; /* cap: a power of two, or 0 */
+} StagedCache;
+
 typedef struct {
   int phase, chunks;
   bool early;          /* the micro-batch takes the squares for the norm (GraphChoice.early_squares) */
@@ -34,6 +45,7 @@ typedef struct {
   VEC(Trace) traces;      /* the first rebuilds nothing */
   int full;               /* the one that rebuilds each layer once, 0 when there is none */
   struct FitSolve *solve; /* under way */
+  StagedCache *staged;    /* shared with those that were taken over from it */
 } Family;
 
 /* A program of a phase that does not depend on the micro-batch. */

@@ -137,6 +137,8 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
                 .at_b = batch[i],
                 .least = batch[i],
                 .most = batch[i]};
+    f.staged = arena_new_of(b->x->arena, StagedCache);
+    f.staged->arena = b->x->arena;
     f.micro[0] = f.micro[1] = built_at(b, batch[i], apart);
     if (!f.micro[0]) return false;
     const Built *twice = i + 1 < n ? built_at(b, 2 * batch[i], apart) : NULL;

@@ -125,11 +125,51 @@ static int by_speed(const void *a, const void *b) {
   return (x->trace > y->trace) - (x->trace < y->trace);
 }
 
+/* Uses of the host variables of one residency in a family's micro program; host: hash of the units that those are. */
+typedef struct {
+  HostUses uses;
+  uint64_t host;
+} FamilyUses;
+
+/* Where a key is, or would be. */
+static int cache_slot(const StagedCache *c, uint64_t key) {
+  int i = (int)(key & (uint64_t)(c->cap - 1));
+  while (c->slot[i].key && c->slot[i].key != key) i = (i + 1) & (c->cap - 1);
+  return i;
+}
+
+static void cache_grow(StagedCache *c) {
+  StagedCache old = *c;
+  enum { FIRST = 1024 };
+  c->cap = old.cap ? 2 * old.cap : FIRST;
+  c->slot = arena_alloc(c->arena, sizeof *c->slot * (size_t)c->cap);
+  for (int i = 0; i < old.cap; i++)
+    if (old.slot[i].key) c->slot[cache_slot(c, old.slot[i].key)] = old.slot[i];
+}
+
+/* staged_at for a trace of a family at one micro-batch. */
+static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged *s, int room) {
+  StagedCache *c = b->family->staged;
+  int64_t fact[] = {at, b->trace, room};
+  uint64_t key = hash_bytes(fact, sizeof fact, host) | 1;
+  if (2 * (c->n + 1) > c->cap) cache_grow(c);
+  int i = cache_slot(c, key);
+  if (!c->slot[i].key) {
+    Fixed v = staged_at(s, room);
+    c->slot[i].key = key;
+    c->slot[i].bytes = v.bytes;
+    c->slot[i].ns = v.ns;
+    c->n++;
+  }
+  return (Fixed){.bytes = c->slot[i].bytes, .ns = c->slot[i].ns, .room = room};
+}
+
 /* One trace with what lives on the host. */
-static void add_resident(const Pricing *x, const Bare *b, int64_t at, HostUses *const *uses, const Priced *price) {
+static void add_resident(const Pricing *x, const Bare *b, int64_t at, FamilyUses *const *uses,
+                         const Priced *price) {
   const FitPool *f = x->f;
   const Trace *t = &b->family->traces.at[b->trace];
-  int64_t *live = arena_array(x->arena, int64_t, t->n + 2);
+  Staged s = {0}; /* but for the uses the same with each residency */
   for (int res = 0; res < f->res.n; res++) {
     if (f->res.at[res].host_bytes == 0 || f->res.at[res].micro != b->family->early) continue;
     Choice c = {.family = b->family, .micro_batch = at, .trace = b->trace, .res = res, .peak = -1};
@@ -137,10 +177,12 @@ static void add_resident(const Pricing *x, const Bare *b, int64_t at, HostUses *
       add_choice(x, c, b->ns, b->height);
       continue;
     }
-    Staged s = staged(f, price, &t->time, uses[res], live);
+    if (!s.problem.live)
+      s = staged(f, price, &t->time, NULL, arena_array(x->arena, int64_t, t->n + 2));
+    s.problem.uses = &uses[res]->uses;
     int64_t before = INT64_MAX;
     for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
-      Fixed v = staged_at(&s, c.room);
+      Fixed v = staged_once(b, at, uses[res]->host, &s, c.room);
       if (v.ns >= before) continue;
       add_choice(x, c, v.ns, v.bytes);
       before = v.ns;
@@ -171,18 +213,24 @@ static void bare_traces(const Pricing *x, const Family *fam, int64_t at, const P
 }
 
 /* Uses of host variables in a family's micro program, by residency; they are the same at every micro-batch. */
-static HostUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
-  HostUses **uses = arena_array(a, HostUses *, f->res.n + 1);
+static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
+  FamilyUses **uses = arena_array(a, FamilyUses *, f->res.n + 1);
+  const StorageMap *m = &fam->micro[0]->map;
   for (int res = 0; res < f->res.n; res++) {
     if (!f->res.at[res].micro) continue;
-    uses[res] = arena_new_of(a, HostUses);
-    *uses[res] = stage_uses(&fam->micro[0]->map, f->res.at[res].host, a);
+    const bool *host = f->res.at[res].host;
+    uses[res] = arena_new_of(a, FamilyUses);
+    uses[res]->uses = stage_uses(m, host, a);
+    for (int u = 0; u < m->nunits; u++)
+      if (m->unit[u].var >= 0 && host[m->unit[u].var])
+        uses[res]->host = hash_bytes(&u, sizeof u, uses[res]->host);
   }
   return uses;
 }
 
 /* Of traces with or without early squares: those that nothing beats, with host variables. */
-static void add_best(const Pricing *x, BareList *list, int64_t at, HostUses **const *uses, const Priced *price) {
+static void add_best(const Pricing *x, BareList *list, int64_t at, FamilyUses **const *uses,
+                     const Priced *price) {
   const FitPool *f = x->f;
   if (list->n) qsort(list->at, (size_t)list->n, sizeof *list->at, by_speed);
   int64_t least = INT64_MAX;
@@ -196,7 +244,8 @@ static void add_best(const Pricing *x, BareList *list, int64_t at, HostUses **co
   }
 }
 
-static void add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, HostUses **const *uses) {
+static void add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at,
+                            FamilyUses **const *uses) {
   Pricing x = {.f = f, .pool = pool, .arena = arena_new()};
   x.steps = ceil_div(phase_samples(f->x.job, pool->phase), at);
   FitContext here = f->x;
@@ -230,7 +279,7 @@ void fit_fill_pool(const FitPool *f, PhasePool *pool, const int64_t *batch, int 
   Arena *scratch = arena_new();
   pool->res = arena_array(f->x.arena, Resident, f->res.n + 1);
   for (int res = 0; res < f->res.n; res++) price_plain(f, pool, res, &pool->res[res]);
-  HostUses ***uses = arena_array(scratch, HostUses **, pool->families.n + 1);
+  FamilyUses ***uses = arena_array(scratch, FamilyUses **, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) uses[i] = family_uses(f, &pool->families.at[i], scratch);
   for (int k = 0; k < n; k++) add_micro_batch(f, pool, batch[k], uses);
   arena_free(scratch);
