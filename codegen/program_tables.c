@@ -54,10 +54,11 @@ static void phases(const Plan *p, Program *out) {
     int64_t samples = phase_samples(j, from->phase);
     out->phases[i] =
         (ProgramPhase){.name = t->name,
-                       .micro = from->programs[0],
-                       .update = from->programs[1],
-                       .eval = from->programs[2],
-                       .sample = from->programs[3],
+                       .micro = from->programs[PROG_MICRO],
+                       .first = from->programs[PROG_FIRST],
+                       .update = from->programs[PROG_UPDATE],
+                       .eval = from->programs[PROG_EVAL],
+                       .sample = from->programs[PROG_SAMPLE],
                        .micro_batch = from->micro_batch,
                        .accumulation = from->accumulation,
                        .tokens_per_sample = samples ? phase_tokens(j, from->phase) / samples : 0,

@@ -8,6 +8,8 @@
 #include <string.h>
 
 enum { SHOWN = 24, LARGE_BYTES = 64 << 20 };
+static const char *const program_names[] = {
+    [BENCH_MICRO] = "micro", [BENCH_UPDATE] = "update", [BENCH_FIRST] = "first"};
 static const double wanted_share = 0.8;
 
 /* ---- groups ---- */
@@ -31,16 +33,33 @@ static int by_seconds(const void *a, const void *b) {
   return (x->first > y->first) - (x->first < y->first);
 }
 
+const BenchProgram *bench_program(const BenchResult *r, int program) {
+  const BenchProgram *const of[] = {
+      [BENCH_MICRO] = &r->micro, [BENCH_UPDATE] = &r->update, [BENCH_FIRST] = &r->first};
+  return of[program];
+}
+
+static void predict(BenchReport *b, int program) {
+  const BenchProgram *t = bench_program(b->result, program);
+  if (t->runs == 0) return;
+  const PlanProgram *x = &b->plan->programs.at[t->program];
+  for (int s = 0; s < x->nsteps; s++) {
+    int i = x->steps[s].cluster;
+    KernelCost k = cost_kernel(&x->clusters, i, &b->plan->job->precision);
+    b->predicted[program] += 1e-9 * (double)x->clusters.at[i].ns;
+    b->calibrated[program] += 1e-9 * (double)cost_ns(&k, &b->target);
+  }
+}
+
 void bench_groups(BenchReport *b, Arena *a) {
+  for (int i = 0; i < BENCH_PROGRAMS; i++) predict(b, i);
   b->groups = arena_array(a, BenchGroup, b->ncommands + 1);
   for (int i = 0; i < b->ncommands; i++) {
     const BenchCommand *c = &b->commands[i];
-    int g = 0, program = strcmp(c->program, "update") == 0;
+    int g = 0;
     while (g < b->ngroups && !same_kernel(b->groups[g].first, c)) g++;
     if (g == b->ngroups) b->groups[b->ngroups++].first = c;
     add_to(&b->groups[g], c);
-    b->predicted[program] += 1e-9 * (double)c->predicted_ns;
-    b->calibrated[program] += 1e-9 * (double)cost_ns(&c->cost, &b->target);
   }
   for (int g = 0; g < b->ngroups; g++)
     b->groups[g].time.median = b->groups[g].seconds / b->groups[g].calls;
@@ -64,12 +83,15 @@ static double limit_tflops(const BenchReport *b, const KernelCost *k) {
   return k->type == DT_F32 && k->tf32 ? t->tf32_tflops : t->tflops[k->type];
 }
 
-static double step_seconds(const BenchReport *b, const double of[2]) {
-  return of[0] * (double)b->phase->accumulation + of[1];
+static double step_seconds(const BenchReport *b, const double of[BENCH_PROGRAMS]) {
+  bool first = b->result->first.runs > 0;
+  return of[BENCH_FIRST] + of[BENCH_MICRO] * (double)(b->phase->accumulation - first) + of[BENCH_UPDATE];
 }
 
 static double measured_step(const BenchReport *b) {
-  return step_seconds(b, (double[]){b->result->micro.whole.median, b->result->update.whole.median});
+  double whole[BENCH_PROGRAMS];
+  for (int i = 0; i < BENCH_PROGRAMS; i++) whole[i] = bench_program(b->result, i)->whole.median;
+  return step_seconds(b, whole);
 }
 
 /* ---- text ---- */
@@ -164,8 +186,9 @@ void bench_text(const BenchReport *b, FILE *to, bool all, Arena *a) {
           (long long)b->phase->accumulation, r->micro.runs);
   kernel_table(b, to, all, a);
   fputc('\n', to);
-  program_line("micro", &r->micro.whole, b->predicted[0], b->calibrated[0], to);
-  program_line("update", &r->update.whole, b->predicted[1], b->calibrated[1], to);
+  for (int i = 0; i < BENCH_PROGRAMS; i++)
+    if (bench_program(r, i)->runs > 0)
+      program_line(program_names[i], &bench_program(r, i)->whole, b->predicted[i], b->calibrated[i], to);
   double step = measured_step(b), predicted = step_seconds(b, b->predicted);
   fprintf(to, "  %-8s measured %10.3f ms   predicted %.3f ms (%+.1f %%)   calibrated %.3f ms\n",
           "step", 1e3 * step, 1e3 * predicted, 100 * (predicted / step - 1),
@@ -256,11 +279,12 @@ void bench_json(const BenchReport *b, FILE *to) {
   real(o, "step_seconds", measured_step(b));
   real(o, "predicted_step_seconds", step_seconds(b, b->predicted));
   real(o, "calibrated_step_seconds", step_seconds(b, b->calibrated));
-  const BenchProgram *programs[] = {&r->micro, &r->update};
-  for (int i = 0; i < COUNT_OF(programs); i++)
-    json_array_append_new(list, program_json(i ? "update" : "micro", programs[i],
-                                             b->program->programs[programs[i]->program].ncmds,
+  for (int i = 0; i < BENCH_PROGRAMS; i++) {
+    const BenchProgram *p = bench_program(r, i);
+    if (p->runs == 0) continue;
+    json_array_append_new(list, program_json(program_names[i], p, b->program->programs[p->program].ncmds,
                                              b->predicted[i], b->calibrated[i]));
+  }
   json_object_set_new(o, "programs", list);
   list = json_array();
   for (int i = 0; i < b->ngroups; i++) json_array_append_new(list, group_json(b, &b->groups[i]));

@@ -24,6 +24,10 @@ typedef struct {
   double predicted;
 } BenchGroup;
 
+/* The programs of a step. Commands are listed of micro and update: the first micro-batch of a step runs the kernels of the
+ * others, without reading accumulators. */
+enum { BENCH_MICRO, BENCH_UPDATE, BENCH_FIRST, BENCH_PROGRAMS };
+
 typedef struct {
   const Plan *plan;
   const PlanPhase *phase;
@@ -34,9 +38,11 @@ typedef struct {
   BenchCommand *commands;
   int ngroups;
   BenchGroup *groups;                 /* by falling seconds */
-  double predicted[2], calibrated[2]; /* seconds of micro and update */
+  double predicted[BENCH_PROGRAMS], calibrated[BENCH_PROGRAMS]; /* seconds */
 } BenchReport;
 
+/* The program's times; of no runs where the step does without it. */
+const BenchProgram *bench_program(const BenchResult *r, int program);
 /* Groups the commands of the report and computes its predictions; commands must be set. */
 void bench_groups(BenchReport *b, Arena *a);
 void bench_text(const BenchReport *b, FILE *to, bool all, Arena *a); /* all: every group */

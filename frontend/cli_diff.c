@@ -101,12 +101,18 @@ static void read_host(Arena *a, Side *s, const json_t *plan) {
     size_t i;
     json_t *row;
     double sum = 0;
-    int seen = 0; /* the first two programs are the phase's micro and update */
-    json_array_foreach(json_object_get(plan, "programs"), i, row) {
-      if (seen++ >= 2) break;
-      double times = seen == 1 ? (double)int_of(plan, "accumulation") : 1;
-      sum += times * json_number_value(json_object_get(row, key[k]));
+    double times = (double)int_of(plan, "accumulation"), micro = 0;
+    json_array_foreach(json_object_get(plan, "programs"), i, row) { /* the phase's begin with micro, [first,] update */
+      const char *name = text_of(a, row, "name");
+      double x = json_number_value(json_object_get(row, key[k]));
+      if (i == 0)
+        micro = x;
+      else
+        sum += x;
+      if (!strcmp(name, "first")) times--;
+      if (!strcmp(name, "update")) break;
     }
+    sum += times * micro;
     add_real(a, s, key[k], shown[k], FIG_SECONDS, sum);
     vec_last(&s->all).if_any = true;
   }

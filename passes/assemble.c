@@ -400,6 +400,24 @@ static void settle(Plan *p, const Placed *x, int64_t above) {
   for (int i = 0; i < x->n; i++) p->bufs.at[x->id[i]].offset = p->persistent_bytes + above + x->offset[i];
 }
 
+/* Takes over the places of the program before this one, whose buffers end at first_buf; false when they do not live as these do. */
+static bool placed_before(Plan *p, int first_buf, PlanProgram *out) {
+  int n = p->bufs.n - first_buf, before = 0;
+  if (p->programs.n == 0) return false;
+  while (before < first_buf && p->bufs.at[first_buf - before - 1].program == p->programs.n - 1) before++;
+  if (n == 0 || before != n) return false;
+  for (int i = first_buf; i < p->bufs.n; i++) {
+    const PlanBuf *x = &p->bufs.at[i], *y = &p->bufs.at[i - n];
+    if (x->first != y->first || x->last != y->last || x->bytes != y->bytes) return false;
+  }
+  const PlanProgram *like = &vec_last(&p->programs);
+  for (int i = first_buf; i < p->bufs.n; i++) p->bufs.at[i].offset = p->bufs.at[i - n].offset;
+  out->peak_step = like->peak_step;
+  out->transient_bytes = like->transient_bytes;
+  out->liveness_bytes = like->liveness_bytes;
+  return true;
+}
+
 /* All together; or stages, which come and go in a beat of their own, above the others, where that is lower. */
 static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
   const double effort = 0.25, effort_mixed = 0.02;
@@ -440,7 +458,7 @@ int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, i
   add_copies(p, &t, &out);
   fill_steps(p, &t, program, &out);
   fill_ends(p, &t, &out);
-  place_program(p, a, first_buf, &out);
+  if (!placed_before(p, first_buf, &out)) place_program(p, a, first_buf, &out);
   vec_push(a, &p->programs, out);
   return program;
 }

@@ -13,8 +13,8 @@ void assemble_variables(Plan *p, Arena *a, const bool *host);
 
 /* Appends a program that runs the clusters of m in the order of trace (an id that stands again is a
  * rebuild), with every buffer placed above the persistent ones. Inputs live through the whole of
- * their program. Host variables get their stages and copies, which run ahead as far as `room` allows (stage.h). Returns
- * its index. */
+ * their program. Host variables get their stages and copies, which run ahead as far as `room` allows (stage.h). One whose
+ * buffers live as those of the program before it takes over their places. Returns its index. */
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
                      const int *trace, int room);
 

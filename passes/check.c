@@ -6,7 +6,7 @@
  * value's elements lie where. Proved: buffers alive together never overlap; each access stays
  * inside a living buffer; each read finds the wanted value, element for element (at the corners,
  * unit steps and some inner points of its index space), as last written; variables are assigned
- * once and in order; host variables are used in stages that hold their newest content (check_copies.c); an output touches an input of its own step only where element by element is
+ * once and in order; the first micro-batch of a step writes the accumulators and reads none before; host variables are used in stages that hold their newest content (check_copies.c); an output touches an input of its own step only where element by element is
  * safe. */
 #include "check.h"
 
@@ -27,6 +27,7 @@ typedef struct {
   const Graph *g;
   Arena *a;
   int program, step;
+  bool fresh;    /* the first micro-batch of a step: accumulators hold nothing when it begins */
   Region **held; /* per buffer */
   int *assigned; /* per variable: assigns done so far */
   int *ordinal;  /* per node: VAR, ASSIGN: assigns of its variable that stand before it */
@@ -219,6 +220,8 @@ static bool element_ok(Replay *r, ValueId v, const Storage *s, const int64_t *at
       return fail(r, "value %d is read from buffer %d, not from its variable", v, s->buf);
     const char *why = is_stage(r, s->buf) ? copying_read(&r->copies, s->buf, r->assigned[var], r->a) : NULL;
     if (why) return fail(r, "%s", why);
+    if (r->fresh && r->assigned[var] == 0 && r->g->vars->all.at[var].role == VAR_ACCUM)
+      return fail(r, "accumulator %s is read before the step has written it", r->g->vars->all.at[var].path);
     if (r->assigned[var] != r->ordinal[val(r->g, x)->def])
       return fail(r, "variable %s is read after %d assigns, wanted after %d",
                   r->g->vars->all.at[var].path, r->assigned[var], r->ordinal[val(r->g, x)->def]);
@@ -415,7 +418,7 @@ static bool program_ok(Replay *r) {
     Region w = region_of(r->g, x->inputs[i].value, &x->inputs[i].at);
     hold(r, x->inputs[i].at.buf, &w);
   }
-  r->copies = copying_begin(r->p, r->program, r->a);
+  r->copies = copying_begin(r->p, r->program, r->fresh, r->a);
   for (int s = 0; s < x->nsteps; s++) {
     r->step = s;
     const char *why = copying_boundary(&r->copies, s, r->a);
@@ -435,6 +438,26 @@ static bool program_ok(Replay *r) {
   return true;
 }
 
+/* The phase whose steps begin with the program; NULL: none. */
+static const PlanPhase *phase_begun(const Plan *p, int program) {
+  for (int i = 0; i < p->phases.n; i++)
+    if (phase_first(&p->phases.at[i]) == program) return &p->phases.at[i];
+  return NULL;
+}
+
+/* All accumulators that the phase's update reads were written. */
+static bool accumulators_ok(Replay *r, const PlanPhase *ph) {
+  if (ph->programs[PROG_UPDATE] < 0) return true;
+  const Graph *update = r->p->programs.at[ph->programs[PROG_UPDATE]].clusters.g;
+  for (NodeId n = 0; n < update->nodes.n; n++) {
+    const Node *x = node_at(update, n);
+    int var = x->op == OP_VAR ? (int)node_int(x, "var") : -1;
+    if (var >= 0 && update->vars->all.at[var].role == VAR_ACCUM && r->assigned[var] == 0)
+      return fail(r, "accumulator %s is left as the step before had it", update->vars->all.at[var].path);
+  }
+  return true;
+}
+
 const char *plan_check(const Plan *p, Arena *a) {
   Arena *scratch = arena_new();
   const char *why = check_buffers(p, scratch);
@@ -445,7 +468,9 @@ const char *plan_check(const Plan *p, Arena *a) {
     r.assigned = arena_array(scratch, int, r.g->vars->all.n + 1);
     r.ordinal = arena_array(scratch, int, r.g->nodes.n + 1);
     r.mark = arena_array(scratch, int, r.g->nodes.n + 1);
-    if (!program_ok(&r)) why = r.why;
+    const PlanPhase *begun = phase_begun(p, i);
+    r.fresh = begun != NULL;
+    if (!program_ok(&r) || (begun && !accumulators_ok(&r, begun))) why = r.why;
   }
   if (why) why = arena_printf(a, "%s", why);
   arena_free(scratch);

@@ -11,13 +11,14 @@ const char *check_buffers(const Plan *p, Arena *a);
 typedef struct {
   const Plan *p;
   int program;
+  bool fresh;     /* accumulators hold nothing when it begins */
   int begun;      /* copies of the program before this one have begun */
   int *holds;     /* per buffer: assigns of its variable that its content has, or -1 */
   int *under_way; /* per buffer: copies into it */
   int *leaving;   /* per buffer: copies out of it */
   int *carries;   /* per copy: assigns that it carries */
 } Copying;
-Copying copying_begin(const Plan *p, int program, Arena *a);
+Copying copying_begin(const Plan *p, int program, bool fresh, Arena *a);
 /* What ends and begins before a step (nsteps: after the last). These answer NULL or a fault. */
 const char *copying_boundary(Copying *x, int step, Arena *a);
 /* A step reads a stage whose variable was assigned so often; writes one, which then has so many assigns. */

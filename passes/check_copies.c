@@ -1,7 +1,7 @@
 /* check_copies.c - part of the independent proof of a plan: host variables and their stages. Input: a program's copies,
  * between its steps. Output: the first fault as a sentence.
  *
- * A variable's content is known by how many of its assigns it holds. Proved: each copy lies between a host variable and a
+ * A variable's content is known by how many of its assigns it holds; accumulators hold nothing in front of a step. Proved: each copy lies between a host variable and a
  * living stage of it; nothing touches either end while a copy is under way but what may; a copy carries the newest
  * content; at the end of the program every host variable holds its newest content. */
 #include "check.h"
@@ -15,14 +15,18 @@ static const char *bad_copy(Arena *a, const Copying *x, const PlanCopy *c, const
                       c->to_host ? "to the host" : "to the device", c->begin, c->end, what);
 }
 
-Copying copying_begin(const Plan *p, int program, Arena *a) {
-  Copying x = {.p = p, .program = program};
+static bool holds_nothing(const Copying *x, const PlanBuf *b) {
+  return b->space != SPACE_HOST || (x->fresh && x->p->job->vars->all.at[b->var].role == VAR_ACCUM);
+}
+
+Copying copying_begin(const Plan *p, int program, bool fresh, Arena *a) {
+  Copying x = {.p = p, .program = program, .fresh = fresh};
   int n = p->bufs.n;
   x.holds = arena_array(a, int, n + 1);
   x.under_way = arena_array(a, int, n + 1);
   x.leaving = arena_array(a, int, n + 1);
   x.carries = arena_array(a, int, p->programs.at[program].ncopies + 1);
-  for (int i = 0; i < n; i++) x.holds[i] = p->bufs.at[i].space == SPACE_HOST ? 0 : NOTHING;
+  for (int i = 0; i < n; i++) x.holds[i] = holds_nothing(&x, &p->bufs.at[i]) ? NOTHING : 0;
   return x;
 }
 
@@ -103,7 +107,8 @@ const char *copying_write(Copying *x, int buf, int assigned, Arena *a) {
 const char *copying_end(const Copying *x, const int *assigned, Arena *a) {
   for (int i = 0; i < x->p->bufs.n; i++) {
     const PlanBuf *b = &x->p->bufs.at[i];
-    if (b->space == SPACE_HOST && x->holds[i] != assigned[b->var])
+    if (b->space != SPACE_HOST || (holds_nothing(x, b) && assigned[b->var] == 0)) continue;
+    if (x->holds[i] != assigned[b->var])
       return arena_printf(a, "host variable %s ends with %d of its %d assigns", b->name, x->holds[i], assigned[b->var]);
   }
   return NULL;

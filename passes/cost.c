@@ -67,7 +67,7 @@ static int64_t moved_bytes(const Graph *g, const Cluster *c) {
   }
   for (int i = 0; i < c->nout; i++) {
     const Value *v = val(g, c->out[i]);
-    bytes += shape_bytes(&v->shape, v->dtype) * (c->accumulate && i == 0 ? 2 : 1);
+    bytes += shape_bytes(&v->shape, v->dtype);
   }
   return bytes;
 }

@@ -232,7 +232,7 @@ static void add_row(const Explore *x, ExploreSetting *s, Arena *a, const FitResu
                     .recompute_ns = ph->recompute_ns * ph->accumulation,
                     .host_bytes = r->plan->host_bytes,
                     .plan_id = r->plan->id};
-  row.recompute = explore_recompute(a, r->plan, ph->programs[0]);
+  row.recompute = explore_recompute(a, r->plan, ph->programs[PROG_MICRO]);
   row.more_rate = s->points.at[point_within(s, p->vram_bytes + x->more_bytes)].rate;
   if (row.more_rate < row.rate) row.more_rate = row.rate;
   row.remark = remark_of(x, s, a, &row, s->rows.n ? &vec_last(&s->rows) : NULL);

@@ -7,15 +7,17 @@
 #ifndef MTC_FIT_H
 #define MTC_FIT_H
 #include "cost.h"
+#include "first.h"
 #include "residency.h"
 #include "timeline.h"
 
 /* One program at one micro-batch. */
-typedef struct {
+typedef struct Built {
   Clusters clusters;
   StorageMap map;
   KernelCost *cost;     /* per cluster */
   int64_t inputs_bytes; /* aligned */
+  const struct Built *first; /* a micro program as the first micro-batch runs it; else NULL */
 } Built;
 
 typedef struct {
@@ -79,6 +81,7 @@ typedef struct {
   int64_t *unit_bytes; /* aligned */
   int64_t *workspace;  /* per cluster, aligned */
   int64_t *ns;         /* per cluster */
+  int64_t *first_ns;   /* the same in the first micro-batch of a step; NULL where there is none */
   int64_t inputs_bytes;
 } Priced;
 
@@ -94,6 +97,8 @@ typedef struct PhasePool PhasePool;
 /* ---- fit_family.c ---- */
 /* Leaves g as it is. */
 Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a);
+/* The same of a micro program, with what the first micro-batch makes of it. */
+Built fit_build_micro(const FitContext *x, const Graph *g, bool apart, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
 /* Adds the families of a phase for micro-batches batch[0..n) (ascending) and this many chunks, joined

@@ -11,6 +11,15 @@
 
 /* ---- assembling a choice ---- */
 
+/* The micro programs of a choice: one for the first micro-batch of a step, and one for the others where there are any. */
+static void assemble_micro(Plan *p, Arena *a, const Choice *c, const Built *micro, PlanPhase *ph) {
+  const Trace *t = &c->family->traces.at[c->trace];
+  const int *order = arena_copy(a, t->order, sizeof *order * (size_t)t->n);
+  bool one = ph->accumulation == 1;
+  ph->programs[PROG_MICRO] = assemble_program(p, a, "micro", one ? &micro->first->map : &micro->map, t->n, order, c->room);
+  ph->programs[PROG_FIRST] = one ? -1 : assemble_program(p, a, "first", &micro->first->map, t->n, order, c->room);
+}
+
 /* Appends the phase's programs for a choice; false when its trace does not fit the graph that is
  * really built. */
 static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c) {
@@ -21,21 +30,19 @@ static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c
                    .early_squares = fam->early};
   Fixed *update = &f->phase[fam->phase].res[c->res].update.at[c->update];
   TrainGraphs graphs = train_graphs(f->x.job, a, &g);
-  Built micro = fit_build(&f->x, graphs.micro, fam->apart, a);
+  Built micro = fit_build_micro(&f->x, graphs.micro, fam->apart, a);
   if (!fit_same_structure(fam->micro[0], &micro)) return false;
-  const Trace *t = &fam->traces.at[c->trace];
   PlanPhase ph = {
       .phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fit_chunks_of(graphs.micro)};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
   ph.recompute = c->trace == 0 ? RC_NONE : (RecomputeMode)f->x.recompute;
   ph.step_ns = c->step_ns;
-  ph.programs[0] = assemble_program(p, a, "micro", &micro.map, t->n,
-                                    arena_copy(a, t->order, sizeof *t->order * (size_t)t->n), c->room);
-  ph.programs[1] = fit_assemble_plain(f, p, a, "update", graphs.update, update->room);
-  ph.programs[2] = fit_assemble_plain(f, p, a, "eval", graphs.eval, PLAIN_ROOM);
-  ph.programs[3] = fit_assemble_plain(f, p, a, "sample", graphs.sample, PLAIN_ROOM);
-  if (ph.programs[1] >= 0) update->exact = p->programs.at[ph.programs[1]].transient_bytes;
-  const PlanProgram *m = &p->programs.at[ph.programs[0]];
+  assemble_micro(p, a, c, &micro, &ph);
+  ph.programs[PROG_UPDATE] = fit_assemble_plain(f, p, a, "update", graphs.update, update->room);
+  ph.programs[PROG_EVAL] = fit_assemble_plain(f, p, a, "eval", graphs.eval, PLAIN_ROOM);
+  ph.programs[PROG_SAMPLE] = fit_assemble_plain(f, p, a, "sample", graphs.sample, PLAIN_ROOM);
+  if (ph.programs[PROG_UPDATE] >= 0) update->exact = p->programs.at[ph.programs[PROG_UPDATE]].transient_bytes;
+  const PlanProgram *m = &p->programs.at[ph.programs[PROG_MICRO]];
   for (int s = 0; s < m->nsteps; s++)
     if (m->steps[s].recomputed) ph.recompute_ns += m->clusters.at[m->steps[s].cluster].ns;
   vec_push(a, &p->phases, ph);

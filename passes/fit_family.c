@@ -12,9 +12,8 @@ static bool is_made(const Unit *u) {
   return u->var < 0 && u->input < 0;
 }
 
-Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
-  Graph *own = arena_copy(a, g, sizeof *g); /* fusion replaces it */
-  Built b = {.clusters = apart ? fuse_graph_apart(own, a) : fuse_graph(own, a)};
+static Built build_of(const FitContext *x, Clusters clusters, Arena *a) {
+  Built b = {.clusters = clusters};
   cost_clusters(&b.clusters, x->target, &x->job->precision);
   /* The map keeps the address of the clusters: they must not move. */
   Clusters *kept = arena_copy(a, &b.clusters, sizeof b.clusters);
@@ -23,6 +22,18 @@ Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
   for (int i = 0; i < kept->n; i++) b.cost[i] = cost_kernel(kept, i, &x->job->precision);
   for (int u = 0; u < b.map.nunits; u++)
     if (b.map.unit[u].input >= 0) b.inputs_bytes += round_up(b.map.unit[u].bytes, PLAN_ALIGN);
+  return b;
+}
+
+Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
+  Graph *own = arena_copy(a, g, sizeof *g); /* fusion replaces it */
+  return build_of(x, apart ? fuse_graph_apart(own, a) : fuse_graph(own, a), a);
+}
+
+Built fit_build_micro(const FitContext *x, const Graph *g, bool apart, Arena *a) {
+  Built b = fit_build(x, g, apart, a), *first = arena_new_of(a, Built);
+  *first = build_of(x, first_clusters(&b.clusters, a), a);
+  b.first = first;
   return b;
 }
 
@@ -62,10 +73,16 @@ Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int
         linear_between(m->unit[u].bytes, at_a, b[1]->map.unit[u].bytes, at_b, at), PLAN_ALIGN);
     if (m->unit[u].input >= 0) p.inputs_bytes += p.unit_bytes[u];
   }
+  bool first = b[0]->first && b[1]->first;
+  if (first) p.first_ns = arena_array(x->arena, int64_t, n + 1);
   for (int i = 0; i < n; i++) {
     KernelCost k = cost_between(&b[0]->cost[i], at_a, &b[1]->cost[i], at_b, at);
     p.ns[i] = cost_ns(&k, x->target);
     p.workspace[i] = round_up(cost_workspace(&k, x->target), PLAN_ALIGN);
+    if (!first) continue;
+    bool same = b[0]->clusters.at[i].nin == b[0]->first->clusters.at[i].nin;
+    if (!same) k = cost_between(&b[0]->first->cost[i], at_a, &b[1]->first->cost[i], at_b, at);
+    p.first_ns[i] = same ? p.ns[i] : cost_ns(&k, x->target);
   }
   return p;
 }
@@ -119,7 +136,7 @@ static const Built *built_at(Builds *b, int64_t at, bool apart) {
   }
   if (!b->known[i].built[apart]) {
     Built *built = arena_new_of(x->arena, Built);
-    *built = fit_build(x, b->known[i].graph, apart, x->arena);
+    *built = fit_build_micro(x, b->known[i].graph, apart, x->arena);
     b->known[i].built[apart] = built;
   }
   return b->known[i].built[apart];

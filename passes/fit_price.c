@@ -97,15 +97,16 @@ typedef struct {
   int64_t steps; /* micro-batches in a step */
 } Pricing;
 
-/* With each update that is worth it: the fastest that needs no more than the micro-batch, and the faster ones. */
-static void add_choice(const Pricing *x, Choice c, int64_t micro_ns, int64_t height) {
+/* With each update that is worth it: the fastest that needs no more than the micro-batch, and the faster ones. Times are of
+ * the first micro-batch of a step and of another one. */
+static void add_choice(const Pricing *x, Choice c, int64_t first_ns, int64_t micro_ns, int64_t height) {
   const Resident *r = &x->pool->res[c.res];
   int from = 0;
   while (from + 1 < r->update.n && r->update.at[from + 1].bytes <= height) from++;
   for (int i = from; i < r->update.n; i++) {
     const Fixed *u = &r->update.at[i];
     c.update = i;
-    c.step_ns = mul64(x->steps, micro_ns) + u->ns;
+    c.step_ns = first_ns + mul64(x->steps - 1, micro_ns) + u->ns;
     c.estimate = fit_whole_peak(x->f, c.res, max64(height, max64(u->bytes, r->sample.bytes)));
     vec_push(x->f->x.arena, &x->pool->all, c);
   }
@@ -115,7 +116,7 @@ static void add_choice(const Pricing *x, Choice c, int64_t micro_ns, int64_t hei
 typedef struct {
   const Family *family;
   int trace;
-  int64_t ns, height;
+  int64_t first_ns, ns, height;
 } Bare;
 
 static int by_speed(const void *a, const void *b) {
@@ -125,9 +126,10 @@ static int by_speed(const void *a, const void *b) {
   return (x->trace > y->trace) - (x->trace < y->trace);
 }
 
-/* Uses of the host variables of one residency in a family's micro program; host: hash of the units that those are. */
+/* Uses of the host variables of one residency in a family's micro program, and in that of the first micro-batch of a step; host: hash
+ * of the units that those are. */
 typedef struct {
-  HostUses uses;
+  HostUses uses, first;
   uint64_t host;
 } FamilyUses;
 
@@ -164,7 +166,8 @@ static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged 
   return (Fixed){.bytes = c->slot[i].bytes, .ns = c->slot[i].ns, .room = room};
 }
 
-/* One trace with what lives on the host. */
+/* One trace with what lives on the host. Steps of the first micro-batch are taken to wait for copies as long as those of
+ * another one, which copy more. */
 static void add_resident(const Pricing *x, const Bare *b, int64_t at, FamilyUses *const *uses,
                          const Priced *price) {
   const FitPool *f = x->f;
@@ -174,17 +177,19 @@ static void add_resident(const Pricing *x, const Bare *b, int64_t at, FamilyUses
     if (f->res.at[res].host_bytes == 0 || f->res.at[res].micro != b->family->early) continue;
     Choice c = {.family = b->family, .micro_batch = at, .trace = b->trace, .res = res, .peak = -1};
     if (!f->res.at[res].micro) {
-      add_choice(x, c, b->ns, b->height);
+      add_choice(x, c, b->first_ns, b->ns, b->height);
       continue;
     }
     if (!s.problem.live)
       s = staged(f, price, &t->time, NULL, arena_array(x->arena, int64_t, t->n + 2));
-    s.problem.uses = &uses[res]->uses;
+    bool one = x->steps == 1;
+    s.problem.uses = one ? &uses[res]->first : &uses[res]->uses;
+    if (one) s.problem.ns = price->first_ns;
     int64_t before = INT64_MAX;
     for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
       Fixed v = staged_once(b, at, uses[res]->host, &s, c.room);
       if (v.ns >= before) continue;
-      add_choice(x, c, v.ns, v.bytes);
+      add_choice(x, c, one ? v.ns : v.ns - (b->ns - b->first_ns), v.ns, v.bytes);
       before = v.ns;
     }
   }
@@ -204,10 +209,13 @@ static void bare_traces(const Pricing *x, const Family *fam, int64_t at, const P
     const Trace *t = &fam->traces.at[i];
     if (f->x.recompute == RC_FULL && i != fam->full) continue;
     Bare b = {.family = fam, .trace = i, .height = fit_height(price, t, scratch)};
-    for (int s = 0; s < t->n; s++) b.ns += price->ns[t->order[s]];
+    for (int s = 0; s < t->n; s++) {
+      b.first_ns += price->first_ns[t->order[s]];
+      b.ns += price->ns[t->order[s]];
+    }
     for (int res = 0; res < f->res.n; res++)
       if (f->res.at[res].host_bytes == 0 && !fam->early)
-        add_choice(x, (Choice){.family = fam, .micro_batch = at, .trace = i, .res = res, .peak = -1}, b.ns, b.height);
+        add_choice(x, (Choice){.family = fam, .micro_batch = at, .trace = i, .res = res, .peak = -1}, b.first_ns, b.ns, b.height);
     vec_push(x->arena, out, b);
   }
 }
@@ -221,6 +229,7 @@ static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
     const bool *host = f->res.at[res].host;
     uses[res] = arena_new_of(a, FamilyUses);
     uses[res]->uses = stage_uses(m, host, a);
+    uses[res]->first = stage_uses(&fam->micro[0]->first->map, host, a);
     for (int u = 0; u < m->nunits; u++)
       if (m->unit[u].var >= 0 && host[m->unit[u].var])
         uses[res]->host = hash_bytes(&u, sizeof u, uses[res]->host);

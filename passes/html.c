@@ -114,7 +114,7 @@ static void part_head(const Page *p) {
 }
 
 static void part_programs(const Page *p) {
-  int first = p->plan->phases.at[p->r->phase].programs[0];
+  int first = p->plan->phases.at[p->r->phase].programs[PROG_MICRO];
   for (int i = 0; i < p->plan->programs.n; i++) {
     const char *phase = trace_phase(p->plan, i);
     fprintf(p->to, "<button data-show=\"%d\" aria-pressed=\"%s\">", i,

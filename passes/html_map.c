@@ -143,7 +143,7 @@ static void persistent_map(const Page *p, const MapBoxes *m, bool host) {
 
 void html_map(const Page *p) {
   MapBoxes m = html_boxes(p, MOST_RECTS);
-  int first = p->plan->phases.at[p->r->phase].programs[0];
+  int first = p->plan->phases.at[p->r->phase].programs[PROG_MICRO];
   for (int i = 0; i < p->plan->programs.n; i++) {
     fprintf(p->to, "<div data-p=\"%d\"%s>\n", i, i == first ? "" : " hidden=\"hidden\"");
     arena_map(p, &m, i);

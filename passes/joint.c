@@ -126,6 +126,19 @@ static void take_squares(const Job *job, Graph *g, int param) {
   g_assign(g, squares_of(job->vars, param), sum);
 }
 
+/* The loss does not depend on the parameter. The update reads what the micro-batches leave. */
+static void no_gradient(const Job *job, Graph *g, int param) {
+  int accum = accum_of(job->vars, param);
+  const Var *v = &job->vars->all.at[accum];
+  g->here.loc = v->loc;
+  g->here.path = v->path;
+  g->here.layer = v->layer;
+  g->here.phase = PH_BACKWARD;
+  g->here.tag = intern("no_gradient");
+  g->here.tag_id = 0;
+  g_assign(g, accum, g_const(g, v->dtype, v->shape, 0));
+}
+
 /* Each part is added as soon as it stands: a gradient lives as short as it can. */
 static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
                          const GraphChoice *c) {
@@ -134,6 +147,7 @@ static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
   x.parts = arena_array(a, int, g->values.n + 1);
   int *first = arena_array(a, int, g->nodes.n + 1), *next = arena_array(a, int, parts->n + 1);
   int *missing = arena_array(a, int, job->vars->all.n + 1); /* parts of each gradient */
+  bool *has = arena_array(a, bool, job->vars->all.n + 1);
   for (NodeId n = 0; n < g->nodes.n; n++) first[n] = -1;
   for (int i = parts->n - 1; i >= 0; i--) {
     if (!trained_in(job, c->phase, parts->at[i].var)) continue;
@@ -148,11 +162,14 @@ static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
     for (int i = first[n]; i >= 0; i = next[i]) {
       graph_at(x.r.to, node_at(g, n));
       int param = parts->at[i].var;
+      has[param] = true;
       add_to(x.r.to, accum_of(job->vars, param), widened(&x, parts->at[i].grad, 0));
       if (--missing[param] == 0 && c->early_squares) take_squares(job, x.r.to, param);
     }
     if (n == val(g, loss)->def) count_metric(&x.r, loss, metric_var(job->vars, "metric.loss"));
   }
+  for (int i = 0; i < job->vars->all.n; i++)
+    if (trained_in(job, c->phase, i) && !has[i]) no_gradient(job, x.r.to, i);
   return x.r.to;
 }
 

@@ -16,7 +16,7 @@ ValueId gradient_squares(Graph *g, int accum);
 /* A scalar f32 metric, added on first use. */
 int metric_var(Vars *vars, const char *path);
 
-/* One optimizer step of a phase: reads the accumulators, leaves them zero. Steps whose gradient is
+/* One optimizer step of a phase: reads the accumulators. Steps whose gradient is
  * not finite leave weights, moments and opt.t as they are and count in metric.skipped. early_squares
  * is GraphChoice's. */
 Graph *optimizer_graph(const Job *job, Arena *a, int phase, bool early_squares);

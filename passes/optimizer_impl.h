@@ -66,7 +66,7 @@ ValueId gradient(const Step *s, const Update *u, ValueId factor);
  * not count. */
 ValueId state_read(const Step *s, const Update *u, const char *suffix);
 void state_store(const Step *s, Update *u, const char *suffix, ValueId x);
-/* The parameter's new value; leaves its accumulator zero. */
+/* The parameter's new value. */
 void weight_store(const Step *s, Update *u, ValueId p);
 /* An f32 variable that is replaced by x when the step counts. */
 void store_f32(const Step *s, int var, ValueId x, ValueId old);

@@ -199,7 +199,7 @@ Update update_again(Step *s, const Update *u) {
 void weight_store(const Step *s, Update *u, ValueId p) {
   Graph *g = s->g;
   const Vars *vars = s->job->vars;
-  int param = u->param, home = master_of(vars, param), acc = accum_of(vars, param);
+  int param = u->param, home = master_of(vars, param);
   DType t = vars->all.at[param].dtype, kept = vars->all.at[home].dtype;
   ValueId x = g_select(g, s->finite, p, u->p);
   if (home == param) {
@@ -208,6 +208,4 @@ void weight_store(const Step *s, Update *u, ValueId p) {
     g_assign(g, home, kept == DT_U16 ? g_unary(g, OP_LOW, x) : g_cast(g, x, kept));
     g_assign(g, param, t == DT_BF16 ? g_unary(g, OP_HIGH, x) : g_cast(g, x, t));
   }
-  const Var *v = &vars->all.at[acc];
-  g_assign(g, acc, g_const(g, v->dtype, u->space, 0));
 }

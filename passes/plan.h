@@ -84,8 +84,9 @@ typedef struct {
   bool early_squares;
 } GraphChoice;
 typedef struct {
-  Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" += */
-  Graph *update;  /* norm, clip, optimizer, non-finite handling: once per step; leaves accumulators zero */
+  Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" +=. The first of a step runs it with
+                     accumulators that count as zero: see first.h */
+  Graph *update;  /* norm, clip, optimizer, non-finite handling: once per step; reads the accumulators */
   Graph *eval;    /* forward without training, metrics += ; NULL when the job has no eval */
   Graph *sample;  /* logits f32[V] of position SC_POSITION of one sequence; NULL when forward's shape is not [B,T,V] */
 } TrainGraphs;
@@ -164,7 +165,7 @@ typedef struct {
 } PlanStep;
 
 typedef struct {
-  const char *name; /* "micro", "update", "eval", "sample" */
+  const char *name; /* "micro", "first", "update", "eval", "sample" */
   Clusters clusters;
   int nsteps;
   PlanStep *steps;
@@ -191,16 +192,24 @@ typedef struct {
   } *results;
 } PlanProgram;
 
+/* The programs of a phase. The first micro-batch of a step overwrites the accumulators of gradients (first.h), the others
+ * add to them; the one micro-batch of a step without others is called micro and is a first one. */
+enum { PROG_MICRO, PROG_FIRST, PROG_UPDATE, PROG_EVAL, PROG_SAMPLE, PHASE_PROGRAMS };
+
 typedef struct {
   int phase;              /* training phase */
   int64_t micro_batch, accumulation;
   int chunks;
   RecomputeMode recompute;
-  int programs[4];        /* micro, update, eval, sample: index in Plan.programs or -1 */
+  int programs[PHASE_PROGRAMS]; /* index in Plan.programs or -1 */
   int64_t peak_bytes;     /* of the phase */
   int64_t step_ns;
   int64_t recompute_ns;   /* of it, in one micro-batch */
 } PlanPhase;
+/* The program of the first micro-batch of a step. */
+static inline int phase_first(const PlanPhase *ph) {
+  return ph->programs[ph->programs[PROG_FIRST] >= 0 ? PROG_FIRST : PROG_MICRO];
+}
 
 typedef struct Plan {
   const Job *job;

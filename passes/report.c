@@ -95,7 +95,7 @@ double bytes_per_param(const Job *job, BufClass c, int dtype) {
 }
 
 static const char *activations_text(const Report *x, const PlanPhase *ph) {
-  Rebuilt rb = plan_rebuilt(x->r->plan, ph->programs[0], x->arena);
+  Rebuilt rb = plan_rebuilt(x->r->plan, ph->programs[PROG_MICRO], x->arena);
   if (rb.n == 0) return "all kept";
   int layers = x->r->job->layers;
   return arena_printf(x->arena, "%d of %d layers kept whole", layers - rb.layers, layers);
@@ -242,7 +242,7 @@ enum { SHOWN_GROUPS = 8 };
 static void recompute_rows(const Report *x) {
   const Plan *p = x->r->plan;
   const PlanPhase *ph = &p->phases.at[x->r->phase];
-  Rebuilt rb = plan_rebuilt(p, ph->programs[0], x->arena);
+  Rebuilt rb = plan_rebuilt(p, ph->programs[PROG_MICRO], x->arena);
   if (rb.n == 0) {
     fputs("\n  recompute       nothing\n", x->to);
     return;
@@ -298,7 +298,7 @@ static void estimate_rows(const Report *x) {
   const Plan *p = x->r->plan;
   const PlanPhase *ph = &p->phases.at[x->r->phase];
   double rate = tokens_per_second(x->r, ph->phase, ph->step_ns);
-  const PlanProgram *micro = &p->programs.at[ph->programs[0]];
+  const PlanProgram *micro = &p->programs.at[ph->programs[PROG_MICRO]];
   fprintf(x->to,
           "\n  step estimate   %s   %s %s   (micro-batch %s; %s)\n",
           time_short(x->arena, ph->step_ns), format_count(x->arena, llround(rate)),

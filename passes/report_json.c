@@ -151,7 +151,7 @@ static void plan_fields(json_t *o, const FitResult *r) {
     json_array_append_new(list, program_json(p, i));
   json_object_set_new(o, "programs", list);
   list = json_array();
-  Rebuilt rb = plan_rebuilt(p, ph->programs[0], a);
+  Rebuilt rb = plan_rebuilt(p, ph->programs[PROG_MICRO], a);
   for (int i = 0; i < rb.n; i++) {
     json_t *g = json_object();
     put_text(g, "name", rb.at[i].name);

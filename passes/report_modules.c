@@ -102,7 +102,7 @@ void plan_modules(const FitResult *r, FILE *to) {
   Arena *a = arena_new();
   const Plan *p = r->plan;
   Ledger l = plan_ledger(p);
-  int micro = p->phases.at[r->phase].programs[0];
+  int micro = p->phases.at[r->phase].programs[PROG_MICRO];
   Modules m = {.arena = a};
   count(p, l.program, micro, &m);
   qsort(m.all.at, (size_t)m.all.n, sizeof *m.all.at, by_bytes);

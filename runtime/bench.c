@@ -1,8 +1,8 @@
 /* bench.c - times the commands of a phase's programs (see bench.h).
  *
  * Commands are timed where they stand in the program, on the data and with the caches that training
- * has, not alone in a loop. After each micro-batch comes the update, so that accumulators stay
- * those of one micro-batch. */
+ * has, not alone in a loop. The first micro-batch of a step, another one and the update take turns, so
+ * that accumulators stay those of a step. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static bool fill_inputs(Replay *r, int program, Fail *f) {
 static bool write_scalars(Replay *r, const ProgramPhase *ph, Fail *f) {
   Scalars s = scalars_of(r->program);
   int64_t tokens = ph->micro_batch * (ph->tokens_per_sample > 0 ? ph->tokens_per_sample : 1);
-  return variables_zero(r, PV_METRIC, f) && scalar_write_seed(r, &s, r->program->seed, f) &&
+  return variables_fill(r, PV_METRIC, 0, f) && scalar_write_seed(r, &s, r->program->seed, f) &&
          scalar_write_i32(r, &s, SC_STEP, 0, f) && scalar_write_i32(r, &s, SC_SAMPLE0, 0, f) &&
          scalar_write_f32(r, &s, SC_INV_COUNT, 1.0 / (double)tokens, f) &&
          scalar_write_f32(r, &s, SC_INV_ACCUM, 1, f) && scalar_write_f32(r, &s, SC_LR, 1e-6, f);
@@ -93,6 +93,7 @@ static Recording recording(Arena *a, const Program *p, int program, int runs, Be
 }
 
 static bool run_whole(Replay *r, Recording *x, int run, Fail *f) {
+  if (!fill_inputs(r, x->to->program, f) || !r->api->wait(r->device, f)) return false;
   double begin = clock_seconds();
   bool ok = replay_run(r, x->to->program, f) && r->api->wait(r->device, f);
   if (run >= 0) x->whole[run] = clock_seconds() - begin;
@@ -100,7 +101,7 @@ static bool run_whole(Replay *r, Recording *x, int run, Fail *f) {
 }
 
 static bool run_timed(Replay *r, Recording *x, int run, int most, Fail *f) {
-  if (!r->api->time(r->device, x->to->program, x->start, NULL, f)) return false;
+  if (!fill_inputs(r, x->to->program, f) || !r->api->time(r->device, x->to->program, x->start, NULL, f)) return false;
   if (run < 0) return true;
   for (int i = 0; i < x->ncmds; i++)
     x->cmd[(int64_t)i * most + run] = x->start[i + 1] - x->start[i];
@@ -125,16 +126,20 @@ static void summarise(Recording *x, int runs, int most, bool events) {
 static bool time_programs(Replay *r, const BenchOptions *o, Arena *a, BenchResult *to, Fail *f) {
   const ProgramPhase *ph = &r->program->phases[o->phase];
   int most = o->runs < LEAST_RUNS ? LEAST_RUNS : o->runs, run = -1;
-  Recording micro = recording(a, r->program, ph->micro, most, &to->micro);
-  Recording update = recording(a, r->program, ph->update, most, &to->update);
+  const int program[] = {ph->first, ph->micro, ph->update};
+  BenchProgram *of[] = {&to->first, &to->micro, &to->update};
+  Recording x[COUNT_OF(program)];
+  int n = 0;
+  for (int i = 0; i < COUNT_OF(program); i++)
+    if (program[i] >= 0) x[n++] = recording(a, r->program, program[i], most, of[i]);
   double begin = clock_seconds();
   for (; run < most && (run < LEAST_RUNS || clock_seconds() - begin < o->seconds); run++) {
-    bool ok = run_timed(r, &micro, run, most, f) && run_timed(r, &update, run, most, f) &&
-              run_whole(r, &micro, run, f) && run_whole(r, &update, run, f);
-    if (!ok) return false;
+    for (int i = 0; i < n; i++)
+      if (!run_timed(r, &x[i], run, most, f)) return false;
+    for (int i = 0; i < n; i++)
+      if (!run_whole(r, &x[i], run, f)) return false;
   }
-  summarise(&micro, run, most, r->program->cuda);
-  summarise(&update, run, most, r->program->cuda);
+  for (int i = 0; i < n; i++) summarise(&x[i], run, most, r->program->cuda);
   return true;
 }
 
@@ -158,8 +163,7 @@ bool bench_run(const Program *p, const BenchOptions *o, Arena *a, BenchResult *t
   if (!replay_open(&r, p, &options, f)) return false;
   if (!to->overhead_bytes) to->overhead_bytes = r.api->measured(r.device) - p->arena_bytes;
   if (!p->cuda || to->overhead_bytes < 0) to->overhead_bytes = 0;
-  bool ok = start_values(&r, p->seed, NULL, f) && fill_inputs(&r, p->phases[o->phase].micro, f) &&
-            write_scalars(&r, &p->phases[o->phase], f) && time_programs(&r, o, a, to, f) &&
+  bool ok = start_values(&r, p->seed, NULL, f) && write_scalars(&r, &p->phases[o->phase], f) && time_programs(&r, o, a, to, f) &&
             r.api->copy_rate(r.device, &to->copy_rate, f);
   replay_close(&r);
   return ok;

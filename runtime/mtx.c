@@ -12,7 +12,7 @@
 
 static const char magic[8] = {'\x89', 'M', 'T', 'X', '\r', '\n', '\x1a', '\n'};
 enum {
-  VERSION = 2,
+  VERSION = 3,
   ALIGN = 64,
   HEAD_BYTES = 40,
   ENTRY_BYTES = 64,

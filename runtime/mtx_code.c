@@ -223,7 +223,7 @@ static void io_var(Codec *c, ProgramVar *v) {
 
 static void io_phase(Codec *c, ProgramPhase *p) {
   io_str(c, &p->name);
-  int *indices[] = {&p->micro, &p->update, &p->eval, &p->sample};
+  int *indices[] = {&p->micro, &p->update, &p->eval, &p->sample, &p->first};
   for (int i = 0; i < COUNT_OF(indices); i++) io_int(c, indices[i]);
   int64_t *counts[] = {&p->micro_batch, &p->accumulation, &p->tokens_per_sample, &p->steps};
   for (int i = 0; i < COUNT_OF(counts); i++) io_i64(c, counts[i]);

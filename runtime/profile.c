@@ -26,6 +26,7 @@ struct Profile {
 Profile *profile_open(const char *path, Replay *r, const ProgramPhase *phase, Fail *f) {
   const Program *p = r->program;
   if (!r->api->time(r->device, phase->micro, NULL, NULL, f) ||
+      (phase->first >= 0 && !r->api->time(r->device, phase->first, NULL, NULL, f)) ||
       !r->api->time(r->device, phase->update, NULL, NULL, f))
     return NULL;
   Arena *a = arena_new();

@@ -81,7 +81,7 @@ typedef struct {
 } Cmd;
 
 typedef struct {
-  const char *name; /* "micro", "update", "eval", "sample" */
+  const char *name; /* "micro", "first", "update", "eval", "sample" */
   int ncmds;
   Cmd *cmds;
   int ninputs;
@@ -126,6 +126,8 @@ typedef struct {
 typedef struct {
   const char *name;
   int micro, update, eval, sample;      /* index in programs, -1 none */
+  int first;                            /* the first micro-batch of a step, which overwrites accumulators; -1 when a
+                                           step has one: then micro does */
   int64_t micro_batch, accumulation;    /* samples; micro-batches a step */
   int64_t tokens_per_sample;
   int64_t steps;                        /* 0: epochs */
@@ -138,6 +140,10 @@ typedef struct {
   bool data_val;
   double est_step_seconds;
 } ProgramPhase;
+/* The program of a step's micro-batch. */
+static inline int phase_micro(const ProgramPhase *p, int64_t micro) {
+  return micro == 0 && p->first >= 0 ? p->first : p->micro;
+}
 
 typedef struct {
   const char *name;

@@ -1,9 +1,9 @@
 /* train.c - the training run: opens data, device and folder, goes through the phases, writes
  * metrics and checkpoints.
  *
- * Everything that can be refused is refused before step 0. Checkpoints fall between steps; what is
- * not in them (accumulators, metrics) is zero there, so that a resumed run repeats the original bit
- * for bit. */
+ * Everything that can be refused is refused before step 0. Checkpoints fall between steps; nothing
+ * reads there what is not in them (accumulators, metrics), so that a resumed run repeats the original
+ * bit for bit. */
 #include "train_parts.h"
 
 #include "../ir/graph.h"
@@ -57,7 +57,9 @@ static bool open_phase(Train *t, int i, Fail *f) {
   ph->steps = schedule_steps(set, data_samples(ph->data));
   t->total += ph->steps;
   return feed_resolve(t->arena, p, set->micro, set->micro_batch, set->tokens_per_sample, &ph->micro,
-                      f);
+                      f) &&
+         (set->first < 0 || feed_resolve(t->arena, p, set->first, set->micro_batch,
+                                         set->tokens_per_sample, &ph->first, f));
 }
 
 static void find_metrics(Train *t) {

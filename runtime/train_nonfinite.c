@@ -1,8 +1,7 @@
 /* train_nonfinite.c - steps whose gradients are not finite: which parameter, which value.
  *
  * Both are found by computing the step's gradients again, with the factor on the loss that they
- * had. Weights and optimizer state are read only; accumulators are zero again, or of no use any
- * more because the run ends. A model whose micro-steps change variables cannot be asked twice. */
+ * had. Weights and optimizer state are read only; accumulators hold nothing between steps. A model whose micro-steps change variables cannot be asked twice. */
 #include "train_parts.h"
 
 #include "convert.h"
@@ -78,12 +77,12 @@ const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, F
   const char *path = NULL;
   if (t->has_state) return NULL;
   double now;
-  if (!scalar_read(&t->replay, t->scale, &now, f) || !train_write_scale(t, t->last_scale, f))
+  if (!scalar_read(&t->replay, t->scale, &now, f) || !train_write_scale(t, t->last_scale, f) ||
+      !variables_fill(&t->replay, PV_ACCUM, 0, f)) /* those that the phase does not write */
     return NULL;
   for (int64_t m = 0; m < ph->setting->accumulation && !path; m++)
     if (!train_micro(t, ph, b, m, f) || !find_parameter(t, &path, f)) return NULL;
-  bool ok = variables_zero(&t->replay, PV_ACCUM, f) && train_write_scale(t, now, f);
-  return ok ? path : NULL;
+  return train_write_scale(t, now, f) ? path : NULL;
 }
 
 /* ---- which value ---- */
@@ -171,11 +170,14 @@ static bool look(void *context, int cmd, bool *enough, Fail *f) {
 }
 
 const char *train_name_value(Train *t, const RunPhase *ph, const Batch *b, Fail *f) {
-  Search s = {.t = t, .code = &t->program->programs[ph->setting->micro]};
+  Search s = {.t = t};
   if (t->has_state || !train_write_scale(t, t->last_scale, f)) return NULL;
-  for (int64_t m = 0; m < ph->setting->accumulation && !s.found; m++)
+  for (int64_t m = 0; m < ph->setting->accumulation && !s.found; m++) {
+    int program = phase_micro(ph->setting, m);
+    s.code = &t->program->programs[program];
     if (!train_micro_inputs(t, ph, b, m, f) ||
-        !t->replay.api->watch(t->replay.device, ph->setting->micro, look, &s, f))
+        !t->replay.api->watch(t->replay.device, program, look, &s, f))
       return NULL;
+  }
   return s.found;
 }

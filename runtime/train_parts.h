@@ -15,7 +15,7 @@
 typedef struct {
   const ProgramPhase *setting;
   DataSet *data;
-  Feed micro, eval;
+  Feed micro, first, eval; /* first: where the first micro-batch of a step has a program of its own */
   int64_t steps, samples; /* of the phase; of a step */
   bool follows;           /* goes on where the phase before stopped in the data */
 } RunPhase;
@@ -62,7 +62,7 @@ bool train_write_scale(Train *t, double scale, Fail *f);
 const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
 /* When a skipped step ends the run: the first value that is not finite, in words, with the
  * operation that made it and its place in the model: "inf at [0, 5] of h.3.mlp.wo (f16,
- * t5.mt:24:40); ..". The accumulators are not what they were. NULL when it cannot be told. */
+ * t5.mt:24:40); ..". NULL when it cannot be told. */
 const char *train_name_value(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
 
 /* ---- train_eval.c ---- */

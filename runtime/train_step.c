@@ -30,17 +30,22 @@ static int64_t feed_bytes(const Feed *feed) {
   return bytes;
 }
 
+/* Inputs of the program of a micro-batch. */
+static const Feed *micro_feed(const RunPhase *ph, int64_t micro) {
+  return phase_micro(ph->setting, micro) == ph->setting->micro ? &ph->micro : &ph->first;
+}
+
 bool train_micro_inputs(Train *t, const RunPhase *ph, const Batch *b, int64_t micro, Fail *f) {
   int64_t first = micro * ph->setting->micro_batch;
   return scalar_write_i32(&t->replay, &t->scalars, SC_SAMPLE0, first, f) &&
-         feed_write(&t->replay, &ph->micro, b, first, f);
+         feed_write(&t->replay, micro_feed(ph, micro), b, first, f);
 }
 
 bool train_micro(Train *t, const RunPhase *ph, const Batch *b, int64_t micro, Fail *f) {
   double begun = t->profile ? profile_begin(t->profile, &t->replay, f) : 0;
   if (!train_micro_inputs(t, ph, b, micro, f)) return false;
-  if (t->profile) profile_copy(t->profile, "batch to device", feed_bytes(&ph->micro), begun);
-  return run_program(t, ph->setting->micro, f);
+  if (t->profile) profile_copy(t->profile, "batch to device", feed_bytes(micro_feed(ph, micro)), begun);
+  return run_program(t, phase_micro(ph->setting, micro), f);
 }
 
 static bool read_metrics(Train *t, StepReport *r, double *skipped, Fail *f) {
@@ -54,10 +59,16 @@ static bool read_metrics(Train *t, StepReport *r, double *skipped, Fail *f) {
   return true;
 }
 
+/* Metrics begin at zero; the first micro-batch overwrites the accumulators, whatever they hold. */
+static bool begin_step(Train *t, Fail *f) {
+  return variables_fill(&t->replay, PV_METRIC, 0, f) &&
+         (!t->options->poison || variables_fill(&t->replay, PV_ACCUM, 0xff, f));
+}
+
 StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
   const ProgramPhase *set = ph->setting;
   r->lr = schedule_lr(set, ph->steps, t->state.phase_step);
-  if (!variables_zero(&t->replay, PV_METRIC, f) || !write_step_scalars(t, ph, b, r->lr, f))
+  if (!begin_step(t, f) || !write_step_scalars(t, ph, b, r->lr, f))
     return STEP_FAILED;
   for (int64_t m = 0; m < set->accumulation; m++) {
     if (!train_micro(t, ph, b, m, f)) return STEP_FAILED;

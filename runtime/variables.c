@@ -163,11 +163,7 @@ bool variables_init(Replay *r, uint64_t seed, bool all, Fail *f) {
   return ok;
 }
 
-static void zero_piece(const Sink *s, int64_t begin, int64_t end) {
-  host_fill(sink_at(s, begin), 0, (end - begin) * dtype_bytes(s->v->at.dtype));
-}
-
-bool variables_zero(Replay *r, ProgramVarRole role, Fail *f) {
+bool variables_fill(Replay *r, ProgramVarRole role, int byte, Fail *f) {
   for (int i = 0; i < r->program->nvars; i++) {
     const ProgramVar *v = &r->program->vars[i];
     if (v->role != role) continue;
@@ -176,7 +172,7 @@ bool variables_zero(Replay *r, ProgramVarRole role, Fail *f) {
     bool ok = sink_open(r, v, &s, f);
     for (int64_t begin = 0; ok && begin < count; begin += PIECE) {
       int64_t end = count - begin < PIECE ? count : begin + PIECE;
-      zero_piece(&s, begin, end);
+      host_fill(sink_at(&s, begin), byte, (end - begin) * dtype_bytes(v->at.dtype));
       ok = sink_write(r, &s, end, f);
     }
     free(s.own);

@@ -29,7 +29,7 @@ bool variable_store(Replay *r, int var, DType dtype, const void *data, Fail *f);
  * bits that complete the parameter (join_halves). */
 int variable_master(const Program *p, int var);
 
-/* Zeroes every variable of a role. */
-bool variables_zero(Replay *r, ProgramVarRole role, Fail *f);
+/* Fills every variable of a role with one byte: 0, or 0xff for numbers that nobody may use. */
+bool variables_fill(Replay *r, ProgramVarRole role, int byte, Fail *f);
 
 #endif

@@ -1,11 +1,12 @@
 /* small_plan.h - a hand-made training program for the tests of assembly and check:
  *   h = exp(x w), k = tanh(h), y = -k;  dk = y * k, dh = dk * h, grad += x' dh   with h rebuilt
- * before its last reader. */
+ * before its last reader. The first micro-batch of its steps is the second program. */
 #ifndef TEST_SMALL_PLAN_H
 #define TEST_SMALL_PLAN_H
 #include "naive.h"
 #include "passes/assemble.h"
 #include "passes/cost.h"
+#include "passes/first.h"
 
 typedef struct {
   Arena *a;
@@ -67,8 +68,12 @@ static inline SmallPlan small_plan(void) {
     order[n++] = i;
   }
   assemble_program(p, a, "micro", &s.m, n, arena_copy(a, order, sizeof order), 0);
+  Clusters *first = arena_new_of(a, Clusters);
+  *first = first_clusters(&s.c, a);
+  StorageMap fm = storage_map(first, a);
+  assemble_program(p, a, "first", &fm, n, arena_copy(a, order, sizeof order), 0);
   vec_push(a, &p->phases,
-           ((PlanPhase){.micro_batch = 32, .accumulation = 1, .programs = {0, -1, -1, -1}}));
+           ((PlanPhase){.micro_batch = 16, .accumulation = 2, .programs = {0, 1, -1, -1, -1}}));
   assemble_finish(p, a);
   return s;
 }

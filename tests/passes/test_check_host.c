@@ -16,8 +16,8 @@ static Hosted hosted(void) {
   FitPool *pool = fit_pool(job, h.a, &args);
   h.plan = fit_within(pool, h.a, fit_within(pool, h.a, 1).floor_bytes).plan;
   assert_non_null(h.plan);
-  h.micro = &h.plan->programs.at[h.plan->phases.at[0].programs[0]];
-  h.update = &h.plan->programs.at[h.plan->phases.at[0].programs[1]];
+  h.micro = &h.plan->programs.at[h.plan->phases.at[0].programs[PROG_MICRO]];
+  h.update = &h.plan->programs.at[h.plan->phases.at[0].programs[PROG_UPDATE]];
   assert_true(h.micro->ncopies > 4 && h.update->ncopies > 4);
   assert_null(plan_check(h.plan, h.a));
   return h;

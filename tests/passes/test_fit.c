@@ -87,7 +87,7 @@ static void full_rebuilds_each_layer_once(void **state) {
   FitResult none = plan_fit(job, a, &args);
   args.recompute = RC_FULL;
   FitResult full = plan_fit(job, a, &args);
-  const PlanProgram *p = &full.plan->programs.at[full.plan->phases.at[0].programs[0]];
+  const PlanProgram *p = &full.plan->programs.at[full.plan->phases.at[0].programs[PROG_MICRO]];
   int *runs = arena_array(a, int, p->clusters.n), again = 0;
   for (int s = 0; s < p->nsteps; s++) {
     int n = ++runs[p->steps[s].cluster];
@@ -201,7 +201,7 @@ static void the_budget_holds_in_every_phase(void **state) {
   assert_int_equal(r.plan->phases.n, 2);
   for (int i = 0; i < 2; i++) {
     assert_true(r.plan->phases.at[i].peak_bytes <= p.budget_bytes);
-    assert_true(r.plan->phases.at[i].programs[0] >= 0 && r.plan->phases.at[i].programs[1] >= 0);
+    assert_true(r.plan->phases.at[i].programs[PROG_MICRO] >= 0 && r.plan->phases.at[i].programs[PROG_UPDATE] >= 0);
   }
   assert_int_equal(r.plan->peak_bytes, r.plan->phases.at[r.phase].peak_bytes);
   arena_free(a);

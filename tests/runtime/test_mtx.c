@@ -16,7 +16,7 @@ _Static_assert(sizeof(Attention) == 32, "Attention changed: see mtx_code.c");
 _Static_assert(sizeof(Copy) == 40, "Copy changed: see mtx_code.c");
 _Static_assert(sizeof(Launch) == 48, "Launch changed: see mtx_code.c");
 _Static_assert(sizeof(ProgramVar) == 208, "ProgramVar changed: see mtx_code.c");
-_Static_assert(sizeof(ProgramPhase) == 136, "ProgramPhase changed: see mtx_code.c");
+_Static_assert(sizeof(ProgramPhase) == 144, "ProgramPhase changed: see mtx_code.c");
 _Static_assert(sizeof(ProgramData) == 64, "ProgramData changed: see mtx_code.c");
 
 static const char *path_in(Arena *a, const char *name) {

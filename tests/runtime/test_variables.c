@@ -146,7 +146,7 @@ static void zeroing_reaches_the_host(void **state) {
   for (int kind = 0; kind < 4; kind++) {
     Fail f = {0};
     Replay r = opened(program(a, kind & 1, kind & 2, false));
-    assert_true(start_values(&r, 3, NULL, &f) && variables_zero(&r, PV_MASTER, &f));
+    assert_true(start_values(&r, 3, NULL, &f) && variables_fill(&r, PV_MASTER, 0, &f));
     float *master = values(&r, MASTER);
     uint16_t *w = values(&r, W);
     for (int i = 0; i < 300 * 333; i++) assert_true(master[i] == 0);

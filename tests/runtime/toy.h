@@ -130,6 +130,7 @@ static inline Program *toy_full_program(Arena *a) {
   p->nphases = 1;
   p->phases = arena_array(a, ProgramPhase, 1);
   p->phases[0] = (ProgramPhase){.name = "long",
+                                .first = -1,
                                 .eval = -1,
                                 .sample = -1,
                                 .micro_batch = 2,

@@ -1,6 +1,7 @@
 /* toy_model.h - a bigram model as a hand-made program: w[V, V] holds the logits of the next token.
  * Kernels are written here in C, so that the runtime is tested without the compiler. Training is
- * SGD with momentum; a target of V - 1 makes the gradient NaN. */
+ * SGD with momentum; a target of V - 1 makes the gradient NaN. The first micro-batch of a step overwrites
+ * the gradient. */
 #ifndef MTC_TESTS_TOY_MODEL_H
 #define MTC_TESTS_TOY_MODEL_H
 #include "toy.h"
@@ -32,6 +33,10 @@ static const char toy_kernels[] =
     "  }\n"
     "}\n"
     "void micro(void *const *a) { batch(a, a[6]); }\n"
+    "void first(void *const *a) {\n"
+    "  for (int i = 0; i < V * V; i++) ((float *)a[6])[i] = 0;\n"
+    "  micro(a);\n"
+    "}\n"
     "void eval(void *const *a) { batch(a, 0); }\n"
     "/* w, m, grad, lr, norm, skipped, t */\n"
     "void update(void *const *a) {\n"
@@ -45,7 +50,6 @@ static const char toy_kernels[] =
     "  } else {\n"
     "    *(float *)a[5] += 1;\n"
     "  }\n"
-    "  for (int i = 0; i < V * V; i++) g[i] = 0;\n"
     "}\n"
     "/* tokens, w, position, logits */\n"
     "void sample(void *const *a) {\n"
@@ -145,9 +149,9 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   p->persistent_bytes = at;
   p->arena_bytes = p->peak_bytes = at + bytes + (bytes > 4096 ? bytes : 4096);
 #define AT(i) p->vars[i].at
-  p->nkernels = p->nprograms = 4;
-  p->kernel_names = arena_array(a, const char *, 4);
-  p->programs = arena_array(a, ProgramCode, 4);
+  p->nkernels = p->nprograms = 5;
+  p->kernel_names = arena_array(a, const char *, 5);
+  p->programs = arena_array(a, ProgramCode, 5);
   toy_cmd(a, p, &p->programs[0], "micro", 0, 7,
           (Tensor[]){tokens, targets, AT(TOY_W), AT(TOY_INV), AT(TOY_COUNT), AT(TOY_LOSS),
                      AT(TOY_GRAD)});
@@ -159,7 +163,9 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   toy_cmd(a, p, &p->programs[3], "sample", 3, 4,
           (Tensor[]){one, AT(TOY_W), AT(TOY_POSITION), logits});
 #undef AT
+  toy_cmd(a, p, &p->programs[4], "first", 4, 7, p->programs[0].cmds[0].tensors);
   toy_inputs(a, &p->programs[0], tokens, &targets);
+  toy_inputs(a, &p->programs[4], tokens, &targets);
   toy_inputs(a, &p->programs[2], tokens, &targets);
   toy_inputs(a, &p->programs[3], one, NULL);
   p->programs[3].nresults = 1;
@@ -169,6 +175,7 @@ static inline Program *toy_model(Arena *a, const char *source, ToySize s) {
   p->phases = arena_array(a, ProgramPhase, 1);
   p->phases[0] = (ProgramPhase){.name = "",
                                 .micro = 0,
+                                .first = 4,
                                 .update = 1,
                                 .eval = 2,
                                 .sample = 3,
@@ -229,7 +236,7 @@ static inline void toy_host_code(Arena *a, const Program *p, ProgramCode *c, int
  * transient. */
 static inline void toy_to_host(Arena *a, Program *p, bool late) {
   int64_t stages = p->arena_bytes;
-  for (int i = 0; i < p->nprograms; i++) toy_host_code(a, p, &p->programs[i], stages, i < 2, late);
+  for (int i = 0; i < p->nprograms; i++) toy_host_code(a, p, &p->programs[i], stages, i < 2 || i == 4, late);
   for (int v = TOY_W; v <= TOY_GRAD; v++) p->vars[v].at.host = true;
   p->host_bytes = 4096 * (TOY_GRAD + 1);
   p->arena_bytes = p->peak_bytes = stages + 4096 * (TOY_GRAD + 1);

@@ -9,6 +9,7 @@
 #include "passes/plan.h"
 #include "runtime/convert.h"
 #include "runtime/replay.h"
+#include "runtime/variables.h"
 
 typedef struct {
   Arena *arena;
@@ -131,9 +132,10 @@ static inline void session_run(Session *s, int program) {
          f.text);
 }
 
-/* One optimizer step over `samples` samples of T tokens: tokens and targets are [samples, T]. */
-static inline void session_step(Session *s, const int32_t *tokens, const int32_t *targets, int step,
-                                float lr, bool update) {
+/* One optimizer step over `samples` samples of T tokens: tokens and targets are [samples, T]. In front of it every byte of the
+ * accumulators is `accums`. */
+static inline void session_step_from(Session *s, const int32_t *tokens, const int32_t *targets, int step,
+                                     float lr, bool update, int accums) {
   const ProgramPhase *ph = s->phase;
   int64_t samples = ph->micro_batch * ph->accumulation, t = ph->tokens_per_sample, valid = 0;
   for (int64_t i = 0; i < samples * t; i++) valid += targets[i] != (int32_t)s->program->ignore;
@@ -147,16 +149,24 @@ static inline void session_step(Session *s, const int32_t *tokens, const int32_t
   session_scalar(s, "step.lr", &lr);
   session_scalar(s, "metric.loss", &zero);
   Fail f = {0};
+  ensure(variables_fill(&s->replay, PV_ACCUM, accums, &f), "accumulators: %s", f.text);
   for (int64_t k = 0; k < ph->accumulation; k++) {
+    int micro = phase_micro(ph, k);
     const int32_t sample0 = (int32_t)(k * ph->micro_batch);
     const int64_t at = k * ph->micro_batch * t;
     session_scalar(s, "step.sample0", &sample0);
-    ensure(replay_write(&s->replay, program_input(s->program, ph->micro, "tokens"), tokens + at, &f) &&
-               replay_write(&s->replay, program_input(s->program, ph->micro, "targets"), targets + at, &f),
+    ensure(replay_write(&s->replay, program_input(s->program, micro, "tokens"), tokens + at, &f) &&
+               replay_write(&s->replay, program_input(s->program, micro, "targets"), targets + at, &f),
            "inputs: %s", f.text);
-    session_run(s, ph->micro);
+    session_run(s, micro);
   }
   if (update) session_run(s, ph->update);
+}
+
+/* The same of NaN: a step overwrites its accumulators. */
+static inline void session_step(Session *s, const int32_t *tokens, const int32_t *targets, int step,
+                                float lr, bool update) {
+  session_step_from(s, tokens, targets, step, lr, update, 0xff);
 }
 
 /* Fills n words below `limit` from a fixed stream. */
