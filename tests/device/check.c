@@ -333,16 +333,23 @@ static const AttShape att_shapes[] = {
 };
 
 typedef struct {
-  AttCase *att[64];
-  LoopCase *loop[128];
-  GemmCase *gemm[64];
-  ScatterCase *scatter[8];
-  int natt, nloop, ngemm, nscatter;
+  VEC(AttCase *) att;
+  VEC(LoopCase *) loop;
+  VEC(GemmCase *) gemm;
+  VEC(ScatterCase *) scatter;
 } Checks;
+
+static void add_gemm(Bench *b, Checks *k, Gemm m, DType in, DType out) {
+  vec_push(b->a, &k->gemm, gemm_case(b, m, in, out));
+}
+static void add_scatter(Bench *b, Checks *k, int64_t n, int64_t rows, int64_t cols, DType in,
+                        DType out, bool add) {
+  vec_push(b->a, &k->scatter, scatter_case(b, n, rows, cols, in, out, add));
+}
 
 static void add_checks(Bench *b, Checks *k, bool small) {
   for (int i = 0; i < COUNT_OF(att_shapes); i++)
-    if (!small || i % 3 == 1) k->att[k->natt++] = attention_case(b, att_shapes[i]);
+    if (!small || i % 3 == 1) vec_push(b->a, &k->att, attention_case(b, att_shapes[i]));
   static const struct {
     int64_t rows, cols;
     DType t;
@@ -350,7 +357,7 @@ static void add_checks(Bench *b, Checks *k, bool small) {
                {24, 5056, DT_BF16}, {700, 320, DT_F32}, {77, 768, DT_F16}};
   for (int r = 0; r < COUNT_OF(kernel_graph_rows); r++)
     for (int i = 0; i < (small ? 2 : COUNT_OF(sizes)); i++)
-      k->loop[k->nloop++] = loop_case(b, r, sizes[i].rows, sizes[i].cols, sizes[i].t);
+      vec_push(b->a, &k->loop, loop_case(b, r, sizes[i].rows, sizes[i].cols, sizes[i].t));
   for (int i = 0; i < (small ? 0 : 32); i++) {
     Gemm m = {.batch = i & 4 ? 3 : 1,
               .m = 72,
@@ -360,49 +367,49 @@ static void add_checks(Bench *b, Checks *k, bool small) {
               .trans_b = i & 2,
               .accumulate = i & 8};
     DType in = i & 16 ? DT_F32 : DT_BF16, out = i & 16 || i & 8 ? DT_F32 : DT_BF16;
-    k->gemm[k->ngemm++] = gemm_case(b, m, in, out);
+    add_gemm(b, k, m, in, out);
   }
   if (!small) {
-    k->gemm[k->ngemm++] =
-        gemm_case(b, (Gemm){.batch = 1, .m = 33, .n = 57, .k = 45}, DT_BF16, DT_BF16);
+    add_gemm(b, k, (Gemm){.batch = 1, .m = 33, .n = 57, .k = 45}, DT_BF16, DT_BF16);
     for (int i = 0; i < 4; i++) { /* a vocabulary */
-      k->gemm[k->ngemm++] = gemm_case(
-          b, (Gemm){.batch = 1, .m = 100, .n = 1001, .k = 520, .trans_b = i & 1, .trans_a = i & 2},
+      add_gemm(
+          b, k,
+          (Gemm){.batch = 1, .m = 100, .n = 1001, .k = 520, .trans_b = i & 1, .trans_a = i & 2},
           DT_BF16, DT_BF16);
-      k->gemm[k->ngemm++] = gemm_case(
-          b, (Gemm){.batch = 1, .m = 104, .n = 520, .k = 1001, .trans_b = i & 1, .trans_a = i & 2},
+      add_gemm(
+          b, k,
+          (Gemm){.batch = 1, .m = 104, .n = 520, .k = 1001, .trans_b = i & 1, .trans_a = i & 2},
           DT_BF16, DT_BF16);
     }
-    k->gemm[k->ngemm++] = gemm_case(
-        b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
+    add_gemm(b, k, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 512, .tf32 = true}, DT_F32, DT_F32);
     for (int i = 0; i < 4; i++)
-      k->gemm[k->ngemm++] = gemm_case(b,
-                                      (Gemm){.batch = 1,
-                                             .m = 104,
-                                             .n = 1001,
-                                             .k = 520,
-                                             .trans_b = i & 1,
-                                             .trans_a = i & 2,
-                                             .accumulate = i > 1},
-                                      DT_F16, i > 1 ? DT_F32 : DT_F16);
-    k->gemm[k->ngemm++] = gemm_case(
-        b, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16, DT_F32);
+      add_gemm(b, k,
+               (Gemm){.batch = 1,
+                      .m = 104,
+                      .n = 1001,
+                      .k = 520,
+                      .trans_b = i & 1,
+                      .trans_a = i & 2,
+                      .accumulate = i > 1},
+               DT_F16, i > 1 ? DT_F32 : DT_F16);
+    add_gemm(b, k, (Gemm){.batch = 1, .m = 256, .n = 384, .k = 2048, .trans_a = true}, DT_BF16,
+             DT_F32);
   }
-  k->scatter[k->nscatter++] = scatter_case(b, 1000, 97, 768, DT_BF16, DT_F32, true);
-  k->scatter[k->nscatter++] = scatter_case(b, 513, 50257, 64, DT_F32, DT_F32, false);
-  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 20000, 50257, 768, DT_BF16, DT_F32, true);
-  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 5000, 30, 33, DT_BF16, DT_F32, true);
-  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 700, 50, 4104, DT_BF16, DT_BF16, true);
-  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 3000, 300000, 24, DT_BF16, DT_BF16, true);
-  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 3000, 300, 200, DT_BF16, DT_BF16, false);
-  if (!small) k->scatter[k->nscatter++] = scatter_case(b, 300, 5, 33, DT_BF16, DT_BF16, true);
+  add_scatter(b, k, 1000, 97, 768, DT_BF16, DT_F32, true);
+  add_scatter(b, k, 513, 50257, 64, DT_F32, DT_F32, false);
+  if (!small) add_scatter(b, k, 20000, 50257, 768, DT_BF16, DT_F32, true);
+  if (!small) add_scatter(b, k, 5000, 30, 33, DT_BF16, DT_F32, true);
+  if (!small) add_scatter(b, k, 700, 50, 4104, DT_BF16, DT_BF16, true);
+  if (!small) add_scatter(b, k, 3000, 300000, 24, DT_BF16, DT_BF16, true);
+  if (!small) add_scatter(b, k, 3000, 300, 200, DT_BF16, DT_BF16, false);
+  if (!small) add_scatter(b, k, 300, 5, 33, DT_BF16, DT_BF16, true);
 }
 
 static void run_checks(Bench *b, Checks *k) {
-  for (int i = 0; i < k->natt; i++) check_attention(b, k->att[i]);
-  for (int i = 0; i < k->ngemm; i++) check_gemm(b, k->gemm[i]);
-  for (int i = 0; i < k->nscatter; i++) check_scatter(b, k->scatter[i]);
-  for (int i = 0; i < k->nloop; i++) check_loop(b, k->loop[i]);
+  for (int i = 0; i < k->att.n; i++) check_attention(b, k->att.at[i]);
+  for (int i = 0; i < k->gemm.n; i++) check_gemm(b, k->gemm.at[i]);
+  for (int i = 0; i < k->scatter.n; i++) check_scatter(b, k->scatter.at[i]);
+  for (int i = 0; i < k->loop.n; i++) check_loop(b, k->loop.at[i]);
 }
 
 /* ---- measurements ---- */
@@ -505,23 +512,39 @@ static void time_loops(Below *below) {
     int64_t rows, cols;
     DType t;
   } runs[] = {
-      {"copy", 65536, 2048, DT_BF16},          {"copy", 65536, 2048, DT_F32},
-      {"gelu_tanh", 65536, 3072, DT_BF16},     {"gelu_erf", 65536, 3072, DT_BF16},
-      {"swiglu", 32768, 5632, DT_BF16},        {"layernorm", 131072, 768, DT_BF16},
-      {"layernorm", 65536, 1600, DT_BF16},     {"layernorm", 65536, 768, DT_F32},
-      {"rmsnorm", 65536, 2048, DT_BF16},       {"rmsnorm", 32768, 4096, DT_BF16},
-      {"residual_norm", 65536, 768, DT_BF16},  {"softmax", 65536, 1024, DT_BF16},
-      {"cross_entropy", 8192, 50257, DT_BF16}, {"cross_entropy", 8192, 50304, DT_BF16},
-      {"cross_entropy", 8192, 32000, DT_F32},  {"adamw", 16384, 2048, DT_BF16},
-      {"adamw_split", 16384, 2048, DT_BF16},   {"adamw_blocks", 16384, 2048, DT_BF16},
+      {"copy", 65536, 2048, DT_BF16},
+      {"copy", 65536, 2048, DT_F32},
+      {"gelu_tanh", 65536, 3072, DT_BF16},
+      {"gelu_erf", 65536, 3072, DT_BF16},
+      {"swiglu", 32768, 5632, DT_BF16},
+      {"layernorm", 131072, 768, DT_BF16},
+      {"layernorm", 65536, 1600, DT_BF16},
+      {"layernorm", 65536, 768, DT_F32},
+      {"rmsnorm", 65536, 2048, DT_BF16},
+      {"rmsnorm", 32768, 4096, DT_BF16},
+      {"residual_norm", 65536, 768, DT_BF16},
+      {"softmax", 65536, 1024, DT_BF16},
+      {"cross_entropy", 8192, 50257, DT_BF16},
+      {"cross_entropy", 8192, 50304, DT_BF16},
+      {"cross_entropy", 8192, 32000, DT_F32},
+      {"adamw", 16384, 2048, DT_BF16},
+      {"adamw_split", 16384, 2048, DT_BF16},
+      {"adamw_blocks", 16384, 2048, DT_BF16},
       {"adamw_split_blocks", 16384, 2048, DT_BF16},
-      {"adamw_random", 16384, 2048, DT_BF16},  {"lion_blocks", 16384, 2048, DT_BF16},
-      {"sgd", 16384, 2048, DT_BF16},           {"adafactor", 16384, 2048, DT_BF16},
-      {"column_sum", 65536, 3072, DT_BF16},    {"column_sum", 65536, 768, DT_F32},
-      {"norm", 65536, 2048, DT_F32},           {"embedding", 131072, 768, DT_BF16},
-      {"dropout", 131072, 768, DT_BF16},       {"rope", 65536, 2048, DT_BF16},
-      {"layernorm", 32768, 4096, DT_BF16},     {"column_sum", 65536, 2304, DT_BF16},
-      {"extremes", 65536, 2048, DT_BF16},      {"gelu_tanh", 65536, 3072, DT_F32},
+      {"adamw_random", 16384, 2048, DT_BF16},
+      {"lion_blocks", 16384, 2048, DT_BF16},
+      {"sgd", 16384, 2048, DT_BF16},
+      {"adafactor", 16384, 2048, DT_BF16},
+      {"column_sum", 65536, 3072, DT_BF16},
+      {"column_sum", 65536, 768, DT_F32},
+      {"norm", 65536, 2048, DT_F32},
+      {"embedding", 131072, 768, DT_BF16},
+      {"dropout", 131072, 768, DT_BF16},
+      {"rope", 65536, 2048, DT_BF16},
+      {"layernorm", 32768, 4096, DT_BF16},
+      {"column_sum", 65536, 2304, DT_BF16},
+      {"extremes", 65536, 2048, DT_BF16},
+      {"gelu_tanh", 65536, 3072, DT_F32},
       {"copies", 32768, 2048, DT_BF16},
   };
   LoopCase *x[COUNT_OF(runs)];
