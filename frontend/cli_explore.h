@@ -11,7 +11,7 @@ typedef struct {
   JobArgs job;
   int recompute; /* of PlanArgs, as are: */
   int64_t micro_batch;
-  int chunks;
+  int chunks, group;
   int64_t host_bytes;
 } Setting;
 typedef VEC(Setting) SettingList;

@@ -92,6 +92,17 @@ static int check_micro_batch(Cli *c, const Job *job, int64_t b) {
   return EXIT_OK;
 }
 
+/* Every micro-batch, or the one that is asked for, can be cut into that many parts. */
+static int check_group(Cli *c, const Job *job, int64_t group, int64_t micro_batch) {
+  for (int i = 0; i < job->phases.n; i++) {
+    int64_t most = micro_batch > 0 ? micro_batch : phase_samples(job, i);
+    if (most % group == 0) continue;
+    return cli_usage(c, "--group %lld does not divide the %lld samples of a %s", (long long)group,
+                     (long long)most, micro_batch > 0 ? "micro-batch" : "step");
+  }
+  return EXIT_OK;
+}
+
 static int recompute_mode(const char *text) {
   if (!text) return -1;
   return !strcmp(text, "none") ? RC_NONE : !strcmp(text, "full") ? RC_FULL : RC_AUTO;
@@ -121,6 +132,11 @@ int cli_plan_args(Cli *c, const Job *job, PlanArgs *args) {
   if (c->flag.chunks >= 0) {
     if ((code = positive(c, "--chunks", c->flag.chunks)) != EXIT_OK) return code;
     args->chunks = (int)(c->flag.chunks < 65536 ? c->flag.chunks : 65536);
+  }
+  if (c->flag.group >= 0) {
+    if ((code = positive(c, "--group", c->flag.group)) != EXIT_OK) return code;
+    if ((code = check_group(c, job, c->flag.group, args->micro_batch)) != EXIT_OK) return code;
+    args->group = (int)c->flag.group;
   }
   return EXIT_OK;
 }

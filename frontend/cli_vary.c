@@ -119,6 +119,7 @@ Setting cli_setting(const Cli *c, const PlanArgs *args) {
                .recompute = args->recompute,
                .micro_batch = args->micro_batch,
                .chunks = args->chunks,
+               .group = args->group,
                .host_bytes = args->host_bytes};
   copy_overrides(c->arena, &s.job, &c->job);
   return s;
@@ -225,6 +226,7 @@ PlanArgs cli_setting_args(const Setting *s, const PlanArgs *args) {
   p.recompute = s->recompute;
   p.micro_batch = s->micro_batch;
   p.chunks = s->chunks;
+  p.group = s->group;
   p.host_bytes = s->host_bytes;
   return p;
 }

@@ -355,6 +355,7 @@ static bool read_story(Reader *r) {
       ok = !strcmp(key, "tag_id")  ? read_small(r, &h->tag_id)
            : !strcmp(key, "layer") ? read_small(r, &h->layer)
            : !strcmp(key, "chunk") ? read_small(r, &h->chunk)
+           : !strcmp(key, "member") ? read_small(r, &h->member)
                                    : fail(r, "unknown word `%s`", key);
     }
     if (!ok) return false;

@@ -78,6 +78,7 @@ static const char *check_story(const Check *c, NodeId id) {
   if (n->tag_id && !n->tag) return broken(c, id, "tag id %d without a tag", n->tag_id);
   if (n->layer < -1) return broken(c, id, "layer %d", n->layer);
   if (n->chunk < 0) return broken(c, id, "chunk %d", n->chunk);
+  if (n->member < 0) return broken(c, id, "member %d", n->member);
   return NULL;
 }
 

@@ -116,12 +116,13 @@ static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
   const FitContext *x = &m->f->x;
   PhasePool *pool = m->pool;
   int from = pool->families.n;
-  if (!fit_families(x, chunks, false, m->batch, m->n, graph, pool)) return false;
+  if (!fit_families(x, chunks, 1, false, m->batch, m->n, graph, pool)) return false;
   for (int i = from; i < pool->families.n; i++) {
     Family *fam = &pool->families.at[i];
     bool first = i == from || pool->families.at[i - 1].apart != fam->apart;
     for (int k = 0; m->before && k < m->before->families.n; k++)
-      if (m->before->families.at[k].chunks == chunks && !m->before->families.at[k].early)
+      if (m->before->families.at[k].chunks == chunks && m->before->families.at[k].group == 1 &&
+          !m->before->families.at[k].early)
         fit_translate(x, &m->before->families.at[k], fam);
     if (fam->traces.n == 1 && first && (from == 0 || fam->apart)) fit_solve_begin(x, fam);
   }
@@ -218,7 +219,7 @@ static bool add_early(const Makes *m) {
   for (int k = 0; k < plain; k++) {
     int chunks = pool->families.at[k].chunks, from = pool->families.n;
     if (k > 0 && pool->families.at[k - 1].chunks == chunks) continue;
-    if (!fit_families(&m->f->x, chunks, true, m->batch, m->n, NULL, pool)) return false;
+    if (!fit_families(&m->f->x, chunks, 1, true, m->batch, m->n, NULL, pool)) return false;
     for (int i = from; i < pool->families.n; i++)
       for (int j = 0; j < plain; j++)
         if (pool->families.at[j].chunks == chunks)
@@ -243,6 +244,32 @@ static bool finish_early(const Makes *m, GraphChoice c) {
   return true;
 }
 
+/* The same families for groups of micro-batches, with the same traces for each member; unless there are some. */
+static bool add_group(const Makes *m, int chunks, int group, bool early) {
+  PhasePool *pool = m->pool;
+  int plain = pool->families.n;
+  for (int i = 0; i < plain; i++)
+    if (pool->families.at[i].group == group && pool->families.at[i].early == early) return true;
+  if (!fit_families(&m->f->x, chunks, group, early, m->batch, m->n, NULL, pool)) return false;
+  for (int i = plain; i < pool->families.n; i++)
+    for (int j = 0; j < plain; j++) {
+      const Family *like = &pool->families.at[j];
+      if (like->chunks == chunks && like->group == 1 && !like->early)
+        fit_translate(&m->f->x, like, &pool->families.at[i]);
+    }
+  return true;
+}
+
+/* Groups that are asked for, with the loss head whole or in its first split. */
+static bool add_groups(const Makes *m) {
+  int group = m->f->args.group, split = m->f->args.chunks > 0 ? m->f->args.chunks : 1;
+  if (group <= 1) return true;
+  for (int i = 0; i < m->pool->families.n && m->f->args.chunks == 0; i++)
+    if (m->pool->families.at[i].chunks == CHUNKS_FACTOR) split = CHUNKS_FACTOR;
+  bool early = m->f->res.at[m->f->res.n - 1].micro;
+  return add_group(m, split, group, false) && (!early || add_group(m, split, group, true));
+}
+
 /* The families of another job, and this one's updates. */
 static bool take_families(const Makes *m, GraphChoice c) {
   const FitPool *f = m->f;
@@ -251,7 +278,7 @@ static bool take_families(const Makes *m, GraphChoice c) {
                     f->x.arena, m->pool);
   c.update_only = true;
   m->pool->update[0] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
-  return finish_early(m, c);
+  return finish_early(m, c) && add_groups(m);
 }
 
 /* False when the job cannot be planned. */
@@ -269,7 +296,7 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   if (f->like) return take_families(&m, c);
   bool made = make_families(&m, &g, forced);
   for (int i = 0; i < pool->families.n; i++) fit_solve_end(&f->x, &pool->families.at[i]);
-  return made && finish_early(&m, c);
+  return made && finish_early(&m, c) && add_groups(&m);
 }
 
 /* ---- the pool ---- */

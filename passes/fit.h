@@ -39,6 +39,7 @@ typedef struct {
 
 typedef struct {
   int phase, chunks;
+  int group;           /* members of a micro-batch that go through a layer one after another; 1 = whole */
   bool early;          /* the micro-batch takes the squares for the norm (GraphChoice.early_squares) */
   bool apart;          /* kernels end at what backward keeps: less is rebuilt, more is launched */
   int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
@@ -101,12 +102,11 @@ Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a);
 Built fit_build_micro(const FitContext *x, const Graph *g, bool apart, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* Adds the families of a phase for micro-batches batch[0..n) (ascending) and this many chunks, joined
- * ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
- * tell. first is a graph that was built for
- * batch[0] already, or NULL. */
-bool fit_families(const FitContext *x, int chunks, bool early, const int64_t *batch, int n,
-                  const Graph *first, PhasePool *out);
+/* Adds the families of a phase for those of the micro-batches all[0..nall) (ascending) that divide into `group` members,
+ * and this many chunks, joined ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
+ * tell. first is a graph that was built for the least of them already, or NULL. */
+bool fit_families(const FitContext *x, int chunks, int group, bool early, const int64_t *all,
+                  int nall, const Graph *first, PhasePool *out);
 /* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
  * adds the traces that are new at the end. An end without a begin does nothing. */
 void fit_solve_begin(const FitContext *x, Family *f);

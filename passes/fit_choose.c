@@ -27,13 +27,16 @@ static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c
   GraphChoice g = {.phase = fam->phase,
                    .micro_batch = c->micro_batch,
                    .chunks = fam->chunks,
+                   .group = fam->group,
                    .early_squares = fam->early};
   Fixed *update = &f->phase[fam->phase].res[c->res].update.at[c->update];
   TrainGraphs graphs = train_graphs(f->x.job, a, &g);
   Built micro = fit_build_micro(&f->x, graphs.micro, fam->apart, a);
   if (!fit_same_structure(fam->micro[0], &micro)) return false;
-  PlanPhase ph = {
-      .phase = fam->phase, .micro_batch = c->micro_batch, .chunks = fit_chunks_of(graphs.micro)};
+  PlanPhase ph = {.phase = fam->phase,
+                  .micro_batch = c->micro_batch,
+                  .chunks = fit_chunks_of(graphs.micro),
+                  .group = fam->group};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
   ph.recompute = c->trace == 0 ? RC_NONE : (RecomputeMode)f->x.recompute;
   ph.step_ns = c->step_ns;
@@ -83,6 +86,7 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
     GraphChoice g = {.phase = pool->phase,
                      .micro_batch = c->micro_batch,
                      .chunks = c->family->chunks,
+                     .group = c->family->group,
                      .eval_only = true};
     assemble_program(p, scratch, "micro", &micro->map, t->n, t->order, 0);
     fit_assemble_plain(f, p, scratch, "eval", train_graphs(f->x.job, scratch, &g).eval, PLAIN_ROOM);
@@ -201,6 +205,7 @@ static Plan *select_within(const FitPool *f, Arena *a, int64_t budget, Choice **
 static Candidate candidate_of(const FitPool *f, const Choice *c) {
   return (Candidate){.micro_batch = c->micro_batch,
                      .chunks = c->family->chunks,
+                     .group = c->family->group,
                      .front = c->trace,
                      .peak_bytes = c->peak >= 0 && c->peak != INT64_MAX ? c->peak : c->estimate,
                      .step_ns = c->step_ns,
@@ -225,7 +230,7 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
       bool known = false;
       for (int k = 0; k < r->passed.n; k++)
         known |= r->passed.at[k].micro_batch == x.micro_batch &&
-                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].step_ns == x.step_ns;
+                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].group == x.group && r->passed.at[k].step_ns == x.step_ns;
       if (!known) vec_push(a, &r->passed, x);
       break;
     }

@@ -106,7 +106,7 @@ static Trace as_it_stands(const Built *b, Arena *a) {
  */
 typedef struct {
   const FitContext *x;
-  int phase, chunks;
+  int phase, chunks, group;
   bool early;
   struct {
     int64_t at;
@@ -124,6 +124,7 @@ static const Built *built_at(Builds *b, int64_t at, bool apart) {
     GraphChoice c = {.phase = b->phase,
                      .micro_batch = at,
                      .chunks = b->chunks,
+                     .group = b->group,
                      .micro_only = true,
                      .early_squares = b->early};
     TrainGraphs g = train_graphs(x->job, x->arena, &c);
@@ -148,6 +149,7 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
   for (int i = 0; i < n; i++) {
     Family f = {.phase = b->phase,
                 .chunks = b->chunks,
+                .group = b->group,
                 .early = b->early,
                 .apart = apart,
                 .at_a = batch[i],
@@ -171,15 +173,20 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
   return true;
 }
 
-bool fit_families(const FitContext *x, int chunks, bool early, const int64_t *batch, int n,
-                  const Graph *first, PhasePool *out) {
-  Builds b = {.x = x, .phase = out->phase, .chunks = chunks, .early = early};
+bool fit_families(const FitContext *x, int chunks, int group, bool early, const int64_t *all,
+                  int nall, const Graph *first, PhasePool *out) {
+  Builds b = {.x = x, .phase = out->phase, .chunks = chunks, .group = group, .early = early};
+  int64_t *batch = arena_array(x->arena, int64_t, nall + 1);
+  int n = 0;
+  for (int i = 0; i < nall; i++)
+    if (all[i] % group == 0) batch[n++] = all[i];
   if (first) {
     b.known[0].at = batch[0];
     b.known[0].graph = first;
     b.nknown = 1;
   }
-  return add_families(&b, false, batch, n, out) &&
+  bool joined = group == 1 || x->recompute == RC_NONE; /* where there are groups memory is short */
+  return (!joined || add_families(&b, false, batch, n, out)) &&
          (x->recompute == RC_NONE || add_families(&b, true, batch, n, out));
 }
 
@@ -298,7 +305,7 @@ static int add_trace(const FitContext *x, Family *f, int n, const int *order) {
 
 /* Of one front a trace is kept when it saves this part of the span, or when the next would take
  * this much more time than the last that was kept. */
-enum { MOST_TRACES = 64 };
+enum { MOST_TRACES = 64, MOST_TRACES_OF_MEMBERS = 16 };
 #define STEEP 1.02
 
 /* One call of the solver. What it shares with other threads is not written. */
@@ -376,20 +383,26 @@ static int by_name(const void *a, const void *b) {
   return (x->cluster > y->cluster) - (x->cluster < y->cluster);
 }
 
-static Named *sorted_names(const Clusters *c, Arena *a) {
+/* Clusters of one member of a group (0: all). */
+static Named *sorted_names(const Clusters *c, int member, Arena *a, int *count) {
   Named *list = arena_array(a, Named, c->n + 1);
+  int n = 0;
   for (int i = 0; i < c->n; i++)
-    list[i] = (Named){hash_text(c->at[i].name ? c->at[i].name : "") + (uint64_t)c->at[i].kind, i};
-  qsort(list, (size_t)c->n, sizeof *list, by_name);
+    if (!member || c->at[i].member == member)
+      list[n++] =
+          (Named){hash_text(c->at[i].name ? c->at[i].name : "") + (uint64_t)c->at[i].kind, i};
+  qsort(list, (size_t)n, sizeof *list, by_name);
+  *count = n;
   return list;
 }
 
-/* Per cluster of `from`: the one of equal name and occurrence, or -1. */
-static int *match_clusters(const Clusters *from, const Clusters *to, Arena *a) {
-  Named *x = sorted_names(from, a), *y = sorted_names(to, a);
-  int *map = arena_array(a, int, from->n + 1);
+/* Per cluster of `from`: the member's of equal name and occurrence, or -1. */
+static void match_clusters(const Clusters *from, const Clusters *to, int member, Arena *a,
+                           int *map) {
+  int nx, ny;
+  Named *x = sorted_names(from, 0, a, &nx), *y = sorted_names(to, member, a, &ny);
   for (int i = 0; i < from->n; i++) map[i] = -1;
-  for (int i = 0, j = 0; i < from->n && j < to->n;) {
+  for (int i = 0, j = 0; i < nx && j < ny;) {
     if (x[i].name == y[j].name) {
       map[x[i++].cluster] = y[j++].cluster;
     } else if (x[i].name < y[j].name) {
@@ -398,7 +411,6 @@ static int *match_clusters(const Clusters *from, const Clusters *to, Arena *a) {
       j++;
     }
   }
-  return map;
 }
 
 /* Every input of every step was made by an earlier one. */
@@ -414,44 +426,81 @@ static bool can_run(const StorageMap *m, int n, const int *order, bool *made) {
   return true;
 }
 
-/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like.
- * 0: not possible. */
-static int translate_trace(const Trace *t, int nto, const int *map, const int *back, bool *seen,
-                           bool *done, int *out) {
-  int n = 0, at = 0;
-  for (int j = 0; j < nto; j++) {
-    while (back[j] >= 0 && !seen[back[j]] && at < t->n) {
-      int i = t->order[at++];
+/* How a program stands in one that has it once per member of a group. */
+typedef struct {
+  int nfrom, nto, members;
+  int *map;  /* per member and cluster of the first: its like, or -1 */
+  int *back; /* per cluster of the second: its like, or -1 */
+  int *of;   /* per cluster of the second: its member, from 0 */
+  bool *seen, *done, *made;
+  int *at; /* per member: how far its trace has come */
+} Match;
+
+static Match match_programs(const Built *from, const Built *to, int members, Arena *a) {
+  const Clusters *x = &from->clusters, *y = &to->clusters;
+  Match m = {.nfrom = x->n, .nto = y->n, .members = members};
+  m.map = arena_array(a, int, members * x->n + 1);
+  m.back = arena_array(a, int, y->n + 1);
+  m.of = arena_array(a, int, y->n + 1);
+  m.seen = arena_array(a, bool, members * x->n + 1);
+  m.done = arena_array(a, bool, y->n + 1);
+  m.made = arena_array(a, bool, to->map.nunits + 1);
+  m.at = arena_array(a, int, members + 1);
+  for (int j = 0; j < y->n; j++) {
+    m.back[j] = -1;
+    m.of[j] = members > 1 && y->at[j].member > 0 ? y->at[j].member - 1 : 0;
+  }
+  for (int k = 0; k < members; k++) {
+    int *map = m.map + k * x->n;
+    match_clusters(x, y, members > 1 ? k + 1 : 0, a, map);
+    for (int i = 0; i < x->n; i++) {
+      if (map[i] >= 0)
+        m.back[map[i]] = i;
+      else
+        map[i] = m.map[i]; /* what all members share stands with the first */
+    }
+  }
+  return m;
+}
+
+/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like, those of its member. 0: not possible. */
+static int translate_trace(const Trace *t, Match *m, int *out) {
+  int n = 0;
+  memset(m->seen, 0, sizeof *m->seen * (size_t)(m->nfrom * m->members));
+  memset(m->done, 0, sizeof *m->done * (size_t)m->nto);
+  memset(m->at, 0, sizeof *m->at * (size_t)m->members);
+  for (int j = 0; j < m->nto; j++) {
+    int *at = &m->at[m->of[j]];
+    const int *map = m->map + m->of[j] * m->nfrom;
+    bool *seen = m->seen + m->of[j] * m->nfrom;
+    while (m->back[j] >= 0 && !seen[m->back[j]] && *at < t->n) {
+      int i = t->order[(*at)++];
       if (!seen[i]) {
         seen[i] = true;
         continue;
       }
-      if (map[i] < 0 || !done[map[i]]) return 0;
+      if (map[i] < 0 || !m->done[map[i]]) return 0;
       out[n++] = map[i];
     }
     out[n++] = j;
-    done[j] = true;
+    m->done[j] = true;
   }
   return n;
 }
 
 void fit_translate(const FitContext *x, const Family *from, Family *to) {
   if (x->recompute == RC_NONE || from->apart != to->apart) return;
-  const Clusters *a = &from->micro[0]->clusters, *b = &to->micro[0]->clusters;
-  int *map = match_clusters(a, b, x->arena), *back = arena_array(x->arena, int, b->n + 1);
-  bool *seen = arena_array(x->arena, bool, a->n + 1), *done = arena_array(x->arena, bool, b->n + 1);
-  bool *made = arena_array(x->arena, bool, to->micro[0]->map.nunits + 1);
-  for (int j = 0; j < b->n; j++) back[j] = -1;
-  for (int i = 0; i < a->n; i++)
-    if (map[i] >= 0) back[map[i]] = i;
+  const StorageMap *map = &to->micro[0]->map;
+  int members = from->group == to->group ? 1 : to->group;
+  Match m = match_programs(from->micro[0], to->micro[0], members, x->arena);
+  int stride = members > 1 ? ceil_div(from->traces.n, MOST_TRACES_OF_MEMBERS) : 1;
   for (int k = 1; k < from->traces.n; k++) {
+    if (k % stride && k != from->full && k < from->traces.n - 1) continue;
     const Trace *t = &from->traces.at[k];
-    memset(seen, 0, sizeof *seen * (size_t)a->n);
-    memset(done, 0, sizeof *done * (size_t)b->n);
-    memset(made, 0, sizeof *made * (size_t)to->micro[0]->map.nunits);
-    int *order = arena_array(x->arena, int, t->n + b->n + 1);
-    int n = translate_trace(t, b->n, map, back, seen, done, order);
-    if (n <= b->n || !can_run(&to->micro[0]->map, n, order, made)) continue;
+    int *order = arena_array(x->arena, int, members * t->n + m.nto + 1);
+    int n = translate_trace(t, &m, order);
+    memset(m.made, 0, sizeof *m.made * (size_t)map->nunits);
+    if (n <= m.nto || !can_run(map, n, order, m.made)) continue;
     int at = add_trace(x, to, n, order);
     if (k == from->full && !to->full) to->full = at;
   }

@@ -263,7 +263,8 @@ static void add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at,
   Priced *price = arena_array(x.arena, Priced, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) {
     const Family *fam = &pool->families.at[i];
-    if (at < fam->least || at > fam->most) continue;
+    if (at < fam->least || at > fam->most || at % fam->group) continue;
+    if (fam->group != (f->args.group > 1 ? f->args.group : 1)) continue;
     price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
     bare_traces(&x, fam, at, &price[i], &list[fam->early]);
   }
@@ -277,6 +278,7 @@ static int by_time(const void *a, const void *b) {
   if (x->estimate != y->estimate) return x->estimate < y->estimate ? -1 : 1;
   if (x->res != y->res) return x->res < y->res ? -1 : 1;
   if (x->family->chunks != y->family->chunks) return x->family->chunks < y->family->chunks ? -1 : 1;
+  if (x->family->group != y->family->group) return x->family->group < y->family->group ? -1 : 1;
   if (x->micro_batch != y->micro_batch) return x->micro_batch < y->micro_batch ? -1 : 1;
   if (x->room != y->room) return x->room < y->room ? -1 : 1;
   if (x->update != y->update) return x->update < y->update ? -1 : 1;

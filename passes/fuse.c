@@ -201,6 +201,7 @@ static Clusters list_clusters(Graph *g, const Groups *q, Arena *a, Arena *scratc
     x->accumulate = x->kind != CL_LOOP && node_at(g, x->nodes[x->nnodes - 1])->op == OP_ASSIGN;
     x->layer = first->layer;
     x->chunk = first->chunk;
+    x->member = first->member;
     x->phase = phase_of(g, x);
     list_values(&e, x, i);
     x->name = name_of(&e, x);

@@ -64,7 +64,7 @@ typedef struct {
   NodeId *next_assign; /* per VAR node: the assign that ends its value, or the number of nodes */
   ValueId *stored;     /* per old value: cheap value that was made for readers from storage */
   ValueId *copied;     /* per old value: its copy for attention and scatter kernels */
-  const Node *reader;  /* new nodes that were cloned for it get its phase and chunk */
+  const Node *reader;  /* new nodes that were cloned for it get its phase, chunk and member */
 } Legal;
 
 /* ---- cheap values ---- */
@@ -85,6 +85,7 @@ static ValueId clone_cheap(Legal *x, ValueId v) {
   graph_at(to, n);
   to->here.phase = x->reader->phase;
   to->here.chunk = x->reader->chunk;
+  to->here.member = x->reader->member;
   Proto p = proto_of(n, in);
   ValueId out = graph_add_proto(to, &p);
   to->values.at[out].shape = val(from, v)->shape;

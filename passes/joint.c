@@ -4,6 +4,7 @@
  * Input: the job's forward graphs in f32. Output: simplified graphs in the job's dtypes over one
  * table of variables, which is the same whatever the choice of micro-batch and chunks. */
 #include "chunk.h"
+#include "group.h"
 #include "loss_scale.h"
 #include "optimizer.h"
 #include "pass_table.h"
@@ -57,6 +58,10 @@ static Graph *forward(const Job *job, Arena *a, JobFn fn, int phase, int64_t sam
 
 /* ---- accumulation ---- */
 
+static int group_of(const GraphChoice *c) {
+  return c->group > 1 ? c->group : 1;
+}
+
 typedef struct {
   Rewrite r;
   Uses uses;
@@ -93,20 +98,20 @@ static ValueId widened(Accumulate *x, ValueId v, int readers) {
 }
 
 /* x, f32, as a bf16 accumulator takes it: rounded at random, by bits that depend on the
- * micro-batch's samples and not on when it runs. */
-static ValueId round_into(Graph *g, int var, ValueId x) {
+ * micro-batch's samples (how many: of one member of a group) and not on when it runs. */
+static ValueId round_into(Graph *g, int var, ValueId x, int64_t samples) {
   Vars *vars = g->vars;
   ValueId in[] = {g_var(g, var_scalar(vars, SC_SEED)), g_var(g, var_scalar(vars, SC_STEP)),
-                  g_var(g, var_scalar(vars, SC_SAMPLE0))};
+                  group_sample0(g, g->here.member, samples)};
   int64_t key = (int64_t)hash_text(vars->all.at[var].path);
   ValueId bits = g_random(g, DT_U32, val(g, x)->shape, key, RANDOM_MICRO, in);
   return g_binary(g, OP_STOCHASTIC, x, bits);
 }
 
-static void add_to(Graph *g, int var, ValueId x) {
+static void add_to(Graph *g, int var, ValueId x, int64_t samples) {
   DType t = g->vars->all.at[var].dtype;
   ValueId sum = g_binary(g, OP_ADD, g_cast(g, g_var(g, var), DT_F32), g_cast(g, x, DT_F32));
-  g_assign(g, var, t == DT_BF16 ? round_into(g, var, sum) : g_cast(g, sum, t));
+  g_assign(g, var, t == DT_BF16 ? round_into(g, var, sum, samples) : g_cast(g, sum, t));
 }
 
 /* metric.NAME += the value, right after it. */
@@ -115,7 +120,7 @@ static void count_metric(Rewrite *r, ValueId old, int var) {
   graph_at(g, node_of(r->from, old));
   g->here.tag = intern("metric");
   g->here.tag_id = 0;
-  add_to(g, var, r->map[old]);
+  add_to(g, var, r->map[old], 0);
 }
 
 /* The sum of squares of a gradient that has all its parts: see GraphChoice. */
@@ -143,7 +148,7 @@ static void no_gradient(const Job *job, Graph *g, int param) {
 static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
                          const GraphChoice *c) {
   Accumulate x = {.r = rewrite_begin(g, a), .uses = graph_uses(g, a)};
-  ValueId loss = g->results.at[0];
+  int64_t samples = c->micro_batch / group_of(c);
   x.parts = arena_array(a, int, g->values.n + 1);
   int *first = arena_array(a, int, g->nodes.n + 1), *next = arena_array(a, int, parts->n + 1);
   int *missing = arena_array(a, int, job->vars->all.n + 1); /* parts of each gradient */
@@ -163,10 +168,12 @@ static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
       graph_at(x.r.to, node_at(g, n));
       int param = parts->at[i].var;
       has[param] = true;
-      add_to(x.r.to, accum_of(job->vars, param), widened(&x, parts->at[i].grad, 0));
+      add_to(x.r.to, accum_of(job->vars, param), widened(&x, parts->at[i].grad, 0), samples);
       if (--missing[param] == 0 && c->early_squares) take_squares(job, x.r.to, param);
     }
-    if (n == val(g, loss)->def) count_metric(&x.r, loss, metric_var(job->vars, "metric.loss"));
+    for (int i = 0; i < g->results.n; i++)
+      if (n == val(g, g->results.at[i])->def)
+        count_metric(&x.r, g->results.at[i], metric_var(job->vars, "metric.loss"));
   }
   for (int i = 0; i < job->vars->all.n; i++)
     if (trained_in(job, c->phase, i) && !has[i]) no_gradient(job, x.r.to, i);
@@ -180,7 +187,9 @@ static Graph *finish(Graph *g, const char *name) {
 }
 
 static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
-  Graph *g = forward(job, a, FN_LOSS, c->phase, c->micro_batch);
+  int group = group_of(c);
+  int64_t samples = c->micro_batch / group;
+  Graph *g = forward(job, a, FN_LOSS, c->phase, samples);
   if (!g) return NULL;
   int errors = job->diags->errors;
   g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
@@ -190,6 +199,7 @@ static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
   g->diags = diags;
   if (job->diags->errors > errors) return NULL;
   pass_done(PASS_AUTODIFF, g, a);
+  g = pass_done(PASS_GROUP, graph_group(g, a, group, samples, &parts), a);
   g = finish(accumulate(job, g, a, &parts, c), "micro");
   pass_done(PASS_ACCUMULATE, g, a);
   g = pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
@@ -212,21 +222,27 @@ static ValueId append(Graph *g, const Graph *more, Arena *a) {
 }
 
 static Graph *eval_graph(const Job *job, Arena *a, const GraphChoice *c) {
-  Graph *g = forward(job, a, FN_EVAL_LOSS, c->phase, c->micro_batch);
+  int group = group_of(c);
+  int64_t samples = c->micro_batch / group;
+  Graph *g = forward(job, a, FN_EVAL_LOSS, c->phase, samples);
   if (!g) return NULL;
   g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
-  ValueId loss = g->results.at[0];
-  graph_at(g, node_of(g, loss));
-  g->here.tag = intern("metric");
-  g->here.tag_id = 0;
-  add_to(g, metric_var(job->vars, "metric.eval"), loss);
   if (job->eval.metric) {
-    Graph *more = forward(job, a, FN_METRIC, c->phase, c->micro_batch);
+    Graph *more = forward(job, a, FN_METRIC, c->phase, samples);
     if (!more) return NULL;
     ValueId m = g_cast(g, append(g, more, a), DT_F32);
     ValueId share = g_var(g, var_scalar(job->vars, SC_INV_ACCUM));
-    int var = metric_var(job->vars, intern_printf("metric.%s", job->eval.metric));
-    add_to(g, var, g_binary(g, OP_MUL, m, share));
+    graph_result(g, "metric", g_binary(g, OP_MUL, m, share));
+  }
+  g = pass_done(PASS_GROUP, graph_group(g, a, group, samples, NULL), a);
+  for (int i = 0; i < g->results.n; i++) {
+    ValueId v = g->results.at[i];
+    bool loss = !job->eval.metric || i % 2 == 0;
+    graph_at(g, node_of(g, v));
+    g->here.tag = intern("metric");
+    g->here.tag_id = 0;
+    const char *name = loss ? "metric.eval" : intern_printf("metric.%s", job->eval.metric);
+    add_to(g, metric_var(job->vars, name), v, 0);
   }
   return pass_done(PASS_SIMPLIFY, graph_simplify(finish(g, "eval"), a, false), a);
 }

@@ -10,7 +10,7 @@
 
 typedef struct {
   NodeId stage;
-  int chunk;
+  int member, chunk;
   NodeId first;
 } Key;
 
@@ -28,6 +28,7 @@ typedef struct {
 
 static bool before(const Key *a, const Key *b) {
   if (a->stage != b->stage) return a->stage < b->stage;
+  if (a->member != b->member) return a->member < b->member;
   if (a->chunk != b->chunk) return a->chunk < b->chunk;
   return a->first < b->first;
 }
@@ -97,8 +98,8 @@ static void set_keys(Order *o, Arena *a) {
   for (NodeId n = g->nodes.n - 1; n >= 0; n--)
     if (node_at(g, n)->chunk > 0) head = n;
   for (NodeId n = g->nodes.n - 1; n >= 0; n--) {
-    int chunk = node_at(g, n)->chunk;
-    o->key[vertex(o, n)] = (Key){chunk > 0 ? head : n, chunk, n};
+    int chunk = node_at(g, n)->chunk, member = node_at(g, n)->member;
+    o->key[vertex(o, n)] = (Key){chunk > 0 ? head : n, chunk > 0 ? member : 0, chunk, n};
   }
 }
 

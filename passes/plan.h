@@ -50,7 +50,7 @@ typedef struct {
   Shape space;        /* LOOP */
   int outer;
   bool accumulate;    /* GEMM, SCATTER: out[0] = var + product, in place in out_var[0] */
-  int layer, chunk;
+  int layer, chunk, member;
   Phase phase;
   int64_t flops, bytes; /* moved once */
   int64_t ns;           /* by the cost model */
@@ -78,6 +78,7 @@ typedef struct {
   int phase;          /* index in Job.phases */
   int64_t micro_batch;
   int chunks;         /* of the loss head; 1 = whole */
+  int group;          /* equal parts of the micro-batch that go through each layer one after another (group.h); 0, 1 = whole */
   bool micro_only, update_only, eval_only; /* the other graphs are not wanted */
   /* The norm's sum of squares of each gradient is taken in the micro-batch, where the gradient has just been added to (the last
    * one's stands): the update then reads no gradient for it. What accumulators on the host would have to be copied for. */
@@ -200,6 +201,7 @@ typedef struct {
   int phase;              /* training phase */
   int64_t micro_batch, accumulation;
   int chunks;
+  int group;              /* equal parts of the micro-batch that go through each layer one after another; 1 = whole */
   RecomputeMode recompute;
   int programs[PHASE_PROGRAMS]; /* index in Plan.programs or -1 */
   int64_t peak_bytes;     /* of the phase */
@@ -238,6 +240,7 @@ typedef struct {
   int recompute;           /* RecomputeMode, or -1 = as the model says */
   int64_t micro_batch;     /* 0 = the planner chooses */
   int chunks;              /* 0 = the planner chooses */
+  int group;               /* as in GraphChoice; 0 = 1 */
   bool check;              /* run check.c on the result */
   bool only_if_it_can;     /* give up without a floor when variables and beside_bytes exceed the budget */
   int64_t beside_bytes;    /* what a plan is known to need beside its variables; 0 = not known */
@@ -246,7 +249,7 @@ typedef struct {
 /* One candidate of the outer search, kept for "not chosen" and "more budget". */
 typedef struct {
   int64_t micro_batch;
-  int chunks;
+  int chunks, group;
   int front;               /* index in that graph's recompute front */
   int64_t peak_bytes, step_ns;
   int64_t host_bytes;      /* pinned */

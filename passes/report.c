@@ -30,8 +30,9 @@ const char *rate_unit(const FitResult *r, int phase) {
 
 char *candidate_text(Arena *a, const Candidate *c) {
   const char *chunks = c->chunks > 1 ? arena_printf(a, ", loss in %d chunks", c->chunks) : "";
-  return arena_printf(a, "B=%-4lld %s%s", (long long)c->micro_batch,
-                      c->front ? "recompute" : "no recompute", chunks);
+  const char *group = c->group > 1 ? arena_printf(a, ", layers in %d parts", c->group) : "";
+  return arena_printf(a, "B=%-4lld %s%s%s", (long long)c->micro_batch,
+                      c->front ? "recompute" : "no recompute", chunks, group);
 }
 
 static const char *optimizer_name(OptKind k) {
@@ -280,6 +281,15 @@ static void precision_row(const Report *x) {
   fputc('\n', x->to);
 }
 
+/* Nothing when every layer runs the micro-batch as a whole. */
+static void group_row(const Report *x) {
+  const PlanPhase *ph = &x->r->plan->phases.at[x->r->phase];
+  if (ph->group <= 1) return;
+  int64_t each = ph->micro_batch / ph->group;
+  fprintf(x->to, "  %-15s each layer in %d parts of %lld sample%s, forward and backward\n", "group",
+          ph->group, (long long)each, each == 1 ? "" : "s");
+}
+
 /* What the planner chose where the model says `auto`. */
 static void format_rows(const Report *x) {
   for (int i = 0; i < x->r->formats.n; i++) {
@@ -349,6 +359,7 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
     header(&x);
     ledger(&x);
     recompute_rows(&x);
+    group_row(&x);
     precision_row(&x);
     format_rows(&x);
     estimate_rows(&x);

@@ -26,6 +26,7 @@ static json_t *candidate_json(const FitResult *r, const Candidate *c) {
   put_real(o, "tokens_per_second", tokens_per_second(r, r->phase, c->step_ns));
   put_int(o, "micro_batch", c->micro_batch);
   put_int(o, "chunks", c->chunks);
+  put_int(o, "group", c->group);
   put_int(o, "host_bytes", c->host_bytes);
   json_object_set_new(o, "recompute", json_boolean(c->front > 0));
   return o;
@@ -97,6 +98,7 @@ static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
   put_int(o, "micro_batch", ph->micro_batch);
   put_int(o, "accumulation", ph->accumulation);
   put_int(o, "chunks", ph->chunks);
+  put_int(o, "group", ph->group);
   put_text(o, "recompute", mode_text(ph->recompute));
   put_int(o, "peak_bytes", ph->peak_bytes);
   put_real(o, "step_seconds", (double)ph->step_ns * 1e-9);
@@ -139,6 +141,7 @@ static void plan_fields(json_t *o, const FitResult *r) {
   put_int(o, "micro_batch", ph->micro_batch);
   put_int(o, "accumulation", ph->accumulation);
   put_int(o, "chunks", ph->chunks);
+  put_int(o, "group", ph->group);
   put_text(o, "recompute", mode_text(ph->recompute));
   put_int(o, "buffers", p->bufs.n);
   json_object_set_new(o, "ledger", ledger_json(r));

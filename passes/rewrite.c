@@ -36,6 +36,7 @@ void graph_at(Graph *g, const Node *n) {
   g->here.tag_id = n->tag_id;
   g->here.layer = n->layer;
   g->here.chunk = n->chunk;
+  g->here.member = n->member;
   g->here.phase = n->phase;
 }
 

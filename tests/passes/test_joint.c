@@ -84,6 +84,90 @@ static void squares_untied(void **state) {
   check_squares("llama", 1);
 }
 
+/* ---- groups of micro-batches ---- */
+
+/* A group against its members one after another: the same additions to each accumulator but those of tied weights, whose
+ * parts come use by use. */
+static void check_group(const char *model, int nset, const Override *set, int chunks, bool tied) {
+  Arena *a = arena_new();
+  Job *job = tiny_job(a, model, nset, set);
+  TrainGraphs one = graphs_of(job, a, 1, chunks);
+  for (int members = 2; members <= 4; members += 2) {
+    GraphChoice c = {.micro_batch = 4, .chunks = chunks, .group = members};
+    if (members == 2) one = graphs_of(job, a, 2, chunks);
+    if (members == 4) one = graphs_of(job, a, 1, chunks);
+    TrainGraphs all = train_graphs(job, a, &c);
+    double **x = tiny_vars(a, job), **y = tiny_vars(a, job);
+    for (int i = 0; i < 4; i += 4 / members) {
+      tiny_run(a, job, one.micro, x, false, i, 4 / members, 4);
+      tiny_run(a, job, one.eval, x, false, i, 4 / members, 4);
+    }
+    tiny_run(a, job, all.micro, y, false, 0, 4, 4);
+    tiny_run(a, job, all.eval, y, false, 0, 4, 4);
+    int other = tied ? var_find(job->vars, "wte.w:grad") : -1;
+    assert_true(!tied || other >= 0);
+    for (int i = 0; i < job->vars->all.n; i++) {
+      const Var *v = &job->vars->all.at[i];
+      if (!(ACCUMS >> v->role & 1) || !x[i]) continue;
+      int64_t n = shape_count(&v->shape);
+      if (i == other)
+        assert_true(tiny_difference(x[i], y[i], n) < 1e-6);
+      else if (memcmp(x[i], y[i], sizeof(double) * (size_t)n))
+        fail_msg("`%s` has other bits", v->path);
+    }
+    assert_true(x[var_find(job->vars, "metric.loss")][0] > 1);
+  }
+  arena_free(a);
+}
+
+static void group_gpt2(void **state) {
+  (void)state;
+  check_group("gpt2", 2, drop, 1, true);
+  check_group("gpt2", 2, drop, 3, true);
+}
+static void group_llama(void **state) {
+  (void)state;
+  check_group("llama", 1, f32, 1, false);
+  check_group("llama", 0, NULL, 2, false);
+}
+static void group_rounds_at_random(void **state) {
+  (void)state;
+  static const Override accum[] = {{"precision.accum", "bf16"}};
+  check_group("llama", 1, accum, 1, false);
+}
+
+/* The forward, and later the backward, of a layer is done for all members before the next layer begins. */
+static void group_by_layers(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Job *job = tiny_job(a, "llama", 0, NULL);
+  GraphChoice c = {.micro_batch = 4, .chunks = 1, .group = 4, .micro_only = true};
+  Graph *g = train_graphs(job, a, &c).micro;
+  Clusters cl = fuse_graph(g, a);
+  int first[4][4], last[4][4], made[4] = {0}; /* of backward, by layer and member */
+  memset(first, -1, sizeof first);
+  memset(last, -1, sizeof last);
+  for (int i = 0; i < cl.n; i++) {
+    const Cluster *x = &cl.at[i];
+    if (!x->member) continue;
+    made[x->member - 1]++;
+    if (x->phase == PH_FORWARD) continue;
+    assert_in_range(x->layer, 0, 3); /* embedding, two layers, head */
+    if (first[x->layer][x->member - 1] < 0) first[x->layer][x->member - 1] = i;
+    last[x->layer][x->member - 1] = i;
+  }
+  for (int m = 0; m < 4; m++) {
+    assert_true(made[m] > 40);
+    for (int k = 0; k < 4; k++) {
+      assert_in_range(first[1][k], last[2][m] + 1, cl.n);
+      assert_in_range(first[0][k], last[1][m] + 1, cl.n);
+    }
+    for (int layer = 0; layer < 2 && m > 0; layer++)
+      assert_in_range(first[layer][m], last[layer][m - 1] + 1, cl.n);
+  }
+  arena_free(a);
+}
+
 /* ---- chunks ---- */
 
 static void check_chunks(const char *model, int nset, const Override *set) {
@@ -227,7 +311,12 @@ int main(void) {
       cmocka_unit_test(splits_gpt2),     cmocka_unit_test(splits_dropout),
       cmocka_unit_test(splits_llama),
       cmocka_unit_test(squares_tied),
-      cmocka_unit_test(squares_untied),    cmocka_unit_test(chunks_tied),
+      cmocka_unit_test(squares_untied),
+      cmocka_unit_test(group_gpt2),
+      cmocka_unit_test(group_llama),
+      cmocka_unit_test(group_rounds_at_random),
+      cmocka_unit_test(group_by_layers),
+      cmocka_unit_test(chunks_tied),
       cmocka_unit_test(chunks_untied),   cmocka_unit_test(fused_gpt2),
       cmocka_unit_test(fused_gpt2_bf16), cmocka_unit_test(fused_llama),
       cmocka_unit_test(fused_llama_f16), cmocka_unit_test(same_variables),

@@ -1,5 +1,6 @@
 /* test_exact.c - choices of the planner that are exact give bitwise the same losses and weights, reassociating ones the
- * same up to rounding: GPT-2 and Llama shapes at L=4, D=64, T=32 on the CPU target, every dying buffer poisoned. */
+ * same up to rounding, groups of micro-batches the bits of one after another: GPT-2 and Llama shapes at L=4, D=64, T=32 on
+ * the CPU target, every dying buffer poisoned. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,13 +141,15 @@ static int collect(Session *s, ProgramVarRole role, float ***to, int64_t **n) {
   return count;
 }
 
-static Split split(const char *model, const char *const *settings, int64_t micro_batch) {
+static Split split(const char *model, const char *const *settings, int64_t micro_batch, int group) {
   Session s;
   PlanArgs args = session_plan_args();
   args.micro_batch = micro_batch;
   args.chunks = 1;
+  args.group = group;
   session_open(&s, model, NULL, settings, &args, &(DeviceOptions){0});
   assert_int_equal(s.phase->micro_batch, micro_batch);
+  assert_int_equal(s.fit.plan->phases.at[0].group, group);
   session_weights(&s);
   Split r = {0};
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
@@ -183,7 +186,7 @@ static double length(const float *a, int64_t n) {
 }
 
 static void splits_agree(const char *model, const char *const *settings) {
-  Split whole = split(model, settings, 8);
+  Split whole = split(model, settings, 8, 1);
   double global = 0;
   for (int i = 0; i < whole.ngrads; i++) {
     double x = length(whole.grad[i], whole.n[i]);
@@ -191,7 +194,7 @@ static void splits_agree(const char *model, const char *const *settings) {
   }
   global = sqrt(global);
   for (int64_t b = 1; b < 8; b *= 2) {
-    Split part = split(model, settings, b);
+    Split part = split(model, settings, b, 1);
     if (fabs(part.loss - whole.loss) > 1e-6 * whole.loss)
       fail_msg("loss with micro-batch %d is %.9g, not %.9g", (int)b, part.loss, whole.loss);
     for (int i = 0; i < whole.ngrads; i++) {
@@ -218,13 +221,50 @@ static void llama_splits(void **state) {
   splits_agree(LLAMA, f32);
 }
 
+/* ---- groups of micro-batches: the same bits as one after another, but for tied weights ---- */
+
+/* ntied: gradients with several parts, whose order differs. */
+static void groups_agree(const char *model, const char *const *settings, int ntied) {
+  for (int group = 2; group <= 4; group *= 2) {
+    Split one = split(model, settings, 8 / group, 1), all = split(model, settings, 8, group);
+    assert_memory_equal(&one.loss, &all.loss, sizeof one.loss);
+    assert_int_equal(one.ngrads, all.ngrads);
+    assert_true(one.ngrads > 10);
+    int others = 0;
+    for (int i = 0; i < one.ngrads; i++) {
+      others += memcmp(one.grad[i], all.grad[i], sizeof(float) * (size_t)one.n[i]) != 0;
+      double d = distance(one.grad[i], all.grad[i], one.n[i]);
+      assert_true(d <= 1e-6 * length(one.grad[i], one.n[i]));
+    }
+    assert_in_range(others, 0, ntied);
+    for (int i = 0; i < one.nweights; i++) {
+      if (ntied == 0)
+        assert_memory_equal(one.weight[i], all.weight[i], sizeof(float) * (size_t)one.wn[i]);
+      assert_true(distance(one.weight[i], all.weight[i], one.wn[i]) <=
+                  1e-5 * length(one.weight[i], one.wn[i]));
+    }
+    free_split(&one), free_split(&all);
+  }
+}
+
+static void gpt2_groups(void **state) {
+  (void)state;
+  groups_agree(GPT2, f32, 1);
+  groups_agree(GPT2, dropout, 1);
+}
+static void llama_groups(void **state) {
+  (void)state;
+  groups_agree(LLAMA, f32, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_recompute),         cmocka_unit_test(gpt2_recompute_with_dropout),
       cmocka_unit_test(gpt2_recompute_in_bf16),
       cmocka_unit_test(gpt2_recompute_with_random_rounding), cmocka_unit_test(llama_recompute),
       cmocka_unit_test(llama_recompute_in_bf16), cmocka_unit_test(gpt2_splits),
-      cmocka_unit_test(llama_splits),
+      cmocka_unit_test(llama_splits),          cmocka_unit_test(gpt2_groups),
+      cmocka_unit_test(llama_groups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,7 +90,31 @@ static void in_bf16(void **state) {
   residency_is_exact(settings, 1u << PV_PARAM | 1u << PV_MASTER | 1u << PV_MOMENT | 1u << PV_ACCUM);
 }
 
+/* A micro-batch of two, layer by layer with variables on the host, against one after another on the device. */
+static void groups_are_exact(void **state) {
+  (void)state;
+  static const char *const settings[] = {"precision.compute=bf16", "precision.master=f32", NULL};
+  PlanArgs args = session_plan_args();
+  args.micro_batch = 2;
+  args.chunks = 1;
+  DeviceOptions options = {.poison = true, .copies = COPIES_LATE};
+  Outcome whole = train(settings, &args, &options);
+  args.host_bytes = INT64_MAX;
+  args.micro_batch = 4;
+  args.group = 2;
+  Arena *a = arena_new();
+  args.budget_bytes = plan_fit(session_job(a, LLAMA, NULL, settings), a, &args).floor_bytes;
+  arena_free(a);
+  for (int i = 0; i < 2; i++) {
+    Outcome group = train(settings, &args, &options);
+    expect_same(&whole, &group, i);
+    assert_true(group.roles & 1u << PV_PARAM && group.roles & 1u << PV_ACCUM);
+    args.budget_bytes += args.budget_bytes / 8;
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(in_f32), cmocka_unit_test(in_bf16)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_f32), cmocka_unit_test(in_bf16),
+                                     cmocka_unit_test(groups_are_exact)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
