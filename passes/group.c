@@ -61,9 +61,9 @@ typedef struct {
   Graph *to;
   Arena *arena;
   int members;
-  int64_t samples; /* of one member */
+  int64_t samples;    /* of one member */
   int sample0, share; /* variables whose values are a member's own; -1: not there */
-  ValueId **map;   /* per member and old value */
+  ValueId **map;      /* per member and old value */
 } Group;
 
 ValueId group_sample0(Graph *g, int member, int64_t samples) {
@@ -117,8 +117,7 @@ static void give_parts(const Group *x, Grads *parts) {
   GradPart *all = arena_array(x->to->arena, GradPart, parts->n * x->members + 1);
   for (int m = 0; m < x->members; m++)
     for (int i = 0; i < parts->n; i++)
-      all[m * parts->n + i] =
-          (GradPart){parts->at[i].var, x->map[m][parts->at[i].grad]};
+      all[m * parts->n + i] = (GradPart){parts->at[i].var, x->map[m][parts->at[i].grad]};
   *parts = (Grads){all, parts->n * x->members};
 }
 
