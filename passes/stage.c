@@ -12,10 +12,11 @@
 
 HostUses stage_uses(const StorageMap *m, const bool *host, Arena *a) {
   const Clusters *c = m->clusters;
-  HostUses u = {.first = arena_array(a, int, c->n + 2)};
+  HostUses u = {.first = arena_array(a, int, c->n + 2), .members = 1};
   VEC(HostUse) list = {0};
   for (int i = 0; i < c->n; i++) {
     u.first[i] = list.n;
+    if (c->at[i].member > u.members) u.members = c->at[i].member;
     for (int k = 0; k < c->at[i].nin + c->at[i].nout; k++) {
       bool write = k >= c->at[i].nin;
       int unit = write ? m->out[i][k - c->at[i].nin].unit : m->place[c->at[i].in[k]].unit;
@@ -58,7 +59,8 @@ typedef struct {
   int *last;      /* per variable: its latest window */
 } Windows;
 
-/* A variable that waits this many times as long as a copy of it takes is copied out and in again. */
+/* A variable that waits this many times as long as a copy of it takes is copied out and in again; with a group, times its
+ * members: the next one wants it. */
 enum { LONG_WAIT = 8 };
 
 static void open_window(Windows *w, int var, int step, const HostUse *u) {
@@ -90,7 +92,8 @@ static void find_windows(Windows *w) {
         double own = (double)x->bytes / w->rate.both[TO_DEVICE];
         double steps = (double)(w->begin[s] - w->begin[x->last + 1]);
         double copies = (double)(total - copied[u->var]) / w->rate.both[TO_DEVICE];
-        joins = steps <= LONG_WAIT * own && copies <= LONG_WAIT * own;
+        own *= LONG_WAIT * p->uses->members;
+        joins = steps <= own && copies <= own;
       }
       if (joins) {
         x->last = s;

@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
   int *first;
   HostUse *list;
+  int members; /* of the group that the program runs (group.h), 1 for none */
 } HostUses;
 HostUses stage_uses(const StorageMap *m, const bool *host, Arena *a);
 
