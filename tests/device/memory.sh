@@ -3,7 +3,7 @@
 # usage: memory.sh MTC [TARGET]      Prints a row each; fails when a measured size is above the plan or more than 1 % below it,
 # or above the budget, or grows after the first step. Sizes without a plan say so.
 set -u
-mtc=$1 target=${2:-h200}
+mtc=$(realpath "$1") target=${2:-h200}
 cd "$(dirname "$0")"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

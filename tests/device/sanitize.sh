@@ -2,7 +2,7 @@
 # A full training step of a small GPT-2 and a small Llama under compute-sanitizer: memcheck, racecheck, initcheck.
 # usage: sanitize.sh MTC [TARGET]      Exit 1 when a tool complains or a step fails.
 set -u
-mtc=$1 target=${2:-h200}
+mtc=$(realpath "$1") target=${2:-h200}
 cd "$(dirname "$0")"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
