@@ -264,7 +264,7 @@ static void deaths(const Plan *p, int program, ProgramCode *code, const int *pla
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0; i < p->bufs.n; i++) {
       const PlanBuf *buf = &p->bufs.at[i];
-      if (buf->program != program || is_end(from, i) || from->nsteps == 0) continue;
+      if (buf->program != program || buf->space == SPACE_HOST || is_end(from, i) || from->nsteps == 0) continue;
       int last = place[buf->last < from->nsteps ? buf->last : from->nsteps - 1];
       if (!pass) {
         count[last + 1]++;

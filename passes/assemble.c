@@ -80,7 +80,7 @@ void assemble_variables(Plan *p, Arena *a, const bool *host) {
     }
   }
   p->persistent_bytes = at[SPACE_DEVICE];
-  p->host_bytes = at[SPACE_HOST];
+  p->host_persistent_bytes = p->host_bytes = at[SPACE_HOST];
 }
 
 /* What the parts of one program's assembly share. */
@@ -91,9 +91,12 @@ typedef struct {
   Timeline time;
   int *inst_buf; /* per instance: in Plan.bufs */
   int *unit_buf; /* per unit: of variables and inputs */
-  StagePlan stages; /* of host variables; without windows when there are none */
+  const SavedSet *saved;
+  int first_saved;  /* buffer on the host of the first saved value; those of the others follow */
+  HostItems items;  /* variables on the host and saved values */
+  StagePlan stages; /* of them; without windows when there are none */
   int first_stage;  /* buffer of the first window; those of the others follow */
-  int *window;      /* per variable: the window of the step at hand, or -1 */
+  int *window;      /* per item: the window of the step at hand, or -1 */
 } Assembly;
 
 static bool is_made(const Unit *u) {
@@ -153,6 +156,8 @@ static void add_instance_bufs(Plan *p, Assembly *t, int program) {
   t->inst_buf = arena_array(t->arena, int, t->time.n + 1);
   for (int i = 0; i < t->time.n; i++) {
     const Instance *x = &t->time.at[i];
+    t->inst_buf[i] = -1;
+    if (t->items.of_unit[x->unit] >= 0) continue; /* in stages */
     if (x->takes >= 0) { /* always an earlier instance */
       t->inst_buf[i] = t->inst_buf[x->takes];
       PlanBuf *b = &p->bufs.at[t->inst_buf[i]];
@@ -220,10 +225,16 @@ static int add_workspace(Plan *p, Assembly *t, int program, int step) {
   return p->bufs.n - 1;
 }
 
-/* ---- stages of host variables ---- */
+/* ---- stages of host variables and saved values ---- */
 
-static bool on_host(const Plan *p, int var) {
-  return p->bufs.at[p->var_buf[var]].space == SPACE_HOST;
+static void find_items(const Plan *p, Assembly *t) {
+  const Vars *vars = p->job->vars;
+  bool *host = arena_array(t->arena, bool, vars->all.n + 1);
+  for (int i = 0; i < vars->all.n; i++) host[i] = p->bufs.at[p->var_buf[i]].space == SPACE_HOST;
+  int64_t *bytes = arena_array(t->arena, int64_t, t->m->nunits + 1);
+  for (int u = 0; u < t->m->nunits; u++) bytes[u] = round_up(t->m->unit[u].bytes, PLAN_ALIGN);
+  t->items = stage_items(t->m, vars, host, t->saved, bytes, t->arena);
+  t->time = saved_apart(&t->time, t->saved, t->m->nunits, t->arena);
 }
 
 /* Bytes alive at each step without stages: what room the copies have. */
@@ -241,18 +252,15 @@ static int64_t *live_bytes(const Plan *p, const Assembly *t, int first_buf) {
 }
 
 static void plan_stages(const Plan *p, Assembly *t, int first_buf, int room) {
-  int nvars = p->job->vars->all.n;
-  bool *host = arena_array(t->arena, bool, nvars + 1), any = false;
-  for (int i = 0; i < nvars; i++) any |= host[i] = on_host(p, i);
-  if (!any) return;
-  HostUses uses = stage_uses(t->m, host, t->arena);
+  HostUses uses = stage_uses(t->m, &t->items, t->arena);
+  if (uses.first[t->c->n] == 0) return;
   int64_t *ns = arena_array(t->arena, int64_t, t->c->n + 1);
   for (int i = 0; i < t->c->n; i++) ns[i] = t->c->at[i].ns;
   StageProblem x = {.nsteps = t->time.nsteps,
                     .trace = t->time.trace,
                     .ns = ns,
                     .uses = &uses,
-                    .vars = p->job->vars,
+                    .items = &t->items,
                     .target = p->target,
                     .live = live_bytes(p, t, first_buf),
                     .room = room};
@@ -260,11 +268,39 @@ static void plan_stages(const Plan *p, Assembly *t, int first_buf, int room) {
   t->window = t->stages.head;
 }
 
+/* Places on the host, side by side above the variables: at the end of forward all are taken. */
+static void add_saved_bufs(Plan *p, Assembly *t, int program, PlanProgram *out) {
+  t->first_saved = p->bufs.n;
+  for (int k = 0; k < t->saved->n; k++) {
+    const Unit *u = &t->m->unit[t->saved->unit[k]];
+    int item = t->items.nvars + k, first = t->stages.head[item], last = first;
+    while (t->stages.at[last].next >= 0) last = t->stages.at[last].next;
+    PlanBuf b = {.name = t->c->at[u->maker].name,
+                 .cls = BC_SAVED,
+                 .space = SPACE_HOST,
+                 .bytes = t->items.bytes[item],
+                 .offset = p->host_persistent_bytes + out->saved_bytes,
+                 .program = program,
+                 .first = t->stages.at[first].last,
+                 .last = last == first ? t->stages.at[last].last : t->stages.at[last].first,
+                 .var = -1,
+                 .value = u->value,
+                 .loc = u->value >= 0 ? node_of(t->c->g, u->value)->loc : NO_LOC};
+    out->saved_bytes += b.bytes;
+    vec_push(t->arena, &p->bufs, b);
+  }
+}
+
+/* The place on the host of an item. */
+static int host_buf(const Plan *p, const Assembly *t, int item) {
+  return item < t->items.nvars ? p->var_buf[item] : t->first_saved + item - t->items.nvars;
+}
+
 static void add_stage_bufs(Plan *p, Assembly *t, int program) {
   t->first_stage = p->bufs.n;
   for (int k = 0; k < t->stages.n; k++) {
     const StageWindow *w = &t->stages.at[k];
-    const PlanBuf *of = &p->bufs.at[p->var_buf[w->var]];
+    const PlanBuf *of = &p->bufs.at[host_buf(p, t, w->item)];
     PlanBuf b = {.name = of->name,
                  .cls = BC_STAGES,
                  .space = SPACE_DEVICE,
@@ -272,8 +308,8 @@ static void add_stage_bufs(Plan *p, Assembly *t, int program) {
                  .program = program,
                  .first = w->in ? w->in_begin : w->first,
                  .last = w->out && w->out_end - 1 > w->last ? w->out_end - 1 : w->last,
-                 .var = w->var,
-                 .value = -1,
+                 .var = of->var,
+                 .value = of->value,
                  .loc = of->loc};
     vec_push(t->arena, &p->bufs, b);
   }
@@ -290,7 +326,7 @@ static void add_copies(const Plan *p, const Assembly *t, PlanProgram *out) {
   out->copies = arena_array(t->arena, PlanCopy, 2 * t->stages.n + 1);
   for (int k = 0; k < t->stages.n; k++) {
     const StageWindow *w = &t->stages.at[k];
-    PlanCopy c = {.host = p->var_buf[w->var], .stage = t->first_stage + k};
+    PlanCopy c = {.host = host_buf(p, t, w->item), .stage = t->first_stage + k};
     if (w->in) {
       c.begin = w->in_begin;
       c.end = w->first;
@@ -310,17 +346,21 @@ static void add_copies(const Plan *p, const Assembly *t, PlanProgram *out) {
   qsort(out->copies, (size_t)out->ncopies, sizeof *out->copies, by_begin);
 }
 
-/* Where a value of a host variable lies in step s: in the stage of the variable's window. Steps are asked for in order. */
-static int stage_of(Assembly *t, int var, int s) {
-  int *w = &t->window[var];
+/* Where an item lies in step s: in the stage of its window. Steps are asked for in order. */
+static int stage_of(Assembly *t, int item, int s) {
+  int *w = &t->window[item];
   while (*w >= 0 && t->stages.at[*w].last < s) *w = t->stages.at[*w].next;
-  ensure(*w >= 0 && t->stages.at[*w].first <= s, "assemble: variable %d has no stage at step %d", var, s);
+  ensure(*w >= 0 && t->stages.at[*w].first <= s, "assemble: item %d has no stage at step %d", item, s);
   return t->first_stage + *w;
 }
 
-static Storage storage_at(const Plan *p, Assembly *t, const ValuePlace *at, int inst, int step) {
-  Storage s = {.buf = inst >= 0 ? t->inst_buf[inst] : t->unit_buf[at->unit], .offset = at->offset};
-  if (p->bufs.at[s.buf].space == SPACE_HOST) s.buf = stage_of(t, p->bufs.at[s.buf].var, step);
+static Storage storage_at(Assembly *t, const ValuePlace *at, int inst, int step) {
+  Storage s = {.offset = at->offset};
+  int item = t->items.of_unit[at->unit];
+  if (item >= 0)
+    s.buf = stage_of(t, item, step);
+  else
+    s.buf = inst >= 0 ? t->inst_buf[inst] : t->unit_buf[at->unit];
   memcpy(s.stride, at->stride, sizeof s.stride);
   return s;
 }
@@ -337,9 +377,9 @@ static void fill_steps(Plan *p, Assembly *t, int program, PlanProgram *out) {
     x->in = arena_array(t->arena, Storage, c->nin + 1);
     x->out = arena_array(t->arena, Storage, c->nout + 1);
     for (int k = 0; k < c->nin; k++)
-      x->in[k] = storage_at(p, t, &t->m->place[c->in[k]], time->in[s][k], s);
+      x->in[k] = storage_at(t, &t->m->place[c->in[k]], time->in[s][k], s);
     for (int k = 0; k < c->nout; k++)
-      x->out[k] = storage_at(p, t, &t->m->out[x->cluster][k], time->out[s][k], s);
+      x->out[k] = storage_at(t, &t->m->out[x->cluster][k], time->out[s][k], s);
     x->workspace = add_workspace(p, t, program, s);
     out->ns += c->ns;
   }
@@ -351,7 +391,7 @@ static void fill_steps(Plan *p, Assembly *t, int program, PlanProgram *out) {
   out->begin_ns = t->stages.begin_ns;
 }
 
-static void fill_ends(const Plan *p, Assembly *t, PlanProgram *out) {
+static void fill_ends(Assembly *t, PlanProgram *out) {
   const Graph *g = t->c->g;
   out->inputs = arena_alloc(t->arena, sizeof *out->inputs * (size_t)(t->m->nunits + 1));
   for (int u = 0; u < t->m->nunits; u++) {
@@ -359,7 +399,7 @@ static void fill_ends(const Plan *p, Assembly *t, PlanProgram *out) {
     if (v < 0) continue;
     out->inputs[out->ninputs].name = node_of(g, v)->sym;
     out->inputs[out->ninputs].value = v;
-    out->inputs[out->ninputs++].at = storage_at(p, t, &t->m->place[v], -1, 0);
+    out->inputs[out->ninputs++].at = storage_at(t, &t->m->place[v], -1, 0);
   }
   out->nresults = g->results.n;
   out->results = arena_alloc(t->arena, sizeof *out->results * (size_t)(g->results.n + 1));
@@ -368,7 +408,7 @@ static void fill_ends(const Plan *p, Assembly *t, PlanProgram *out) {
     out->results[i].name = g->result_names.at[i];
     out->results[i].value = g->results.at[i];
     out->results[i].at =
-        storage_at(p, t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1, out->nsteps);
+        storage_at(t, at, is_made(&t->m->unit[at->unit]) ? t->time.end[at->unit] : -1, out->nsteps);
   }
 }
 
@@ -387,6 +427,7 @@ static Placed place_some(const Plan *p, Arena *a, int first_buf, int which, doub
   PlaceBuf *b = arena_array(a, PlaceBuf, most + 1);
   for (int i = first_buf; i < p->bufs.n; i++) {
     const PlanBuf *buf = &p->bufs.at[i];
+    if (buf->space == SPACE_HOST) continue;
     if (which != ALL_BUFS && (buf->cls == BC_STAGES) != (which == STAGES_ONLY)) continue;
     x.id[x.n] = i;
     b[x.n++] = (PlaceBuf){.lower = buf->first, .upper = buf->last + 1, .size = buf->bytes};
@@ -424,6 +465,7 @@ static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
   int64_t *change = arena_array(a, int64_t, out->nsteps + 2), live = 0;
   for (int i = first_buf; i < p->bufs.n; i++) {
     const PlanBuf *x = &p->bufs.at[i];
+    if (x->space == SPACE_HOST) continue;
     change[x->first] += x->bytes;
     change[x->last + 1] -= x->bytes;
   }
@@ -447,17 +489,24 @@ static void place_program(Plan *p, Arena *a, int first_buf, PlanProgram *out) {
 
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
                      const int *trace, int room) {
+  return assemble_saving(p, a, name, m, ntrace, trace, room, &(SavedSet){0});
+}
+
+int assemble_saving(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace, int room,
+                    const SavedSet *saved) {
   int program = p->programs.n, first_buf = p->bufs.n;
   Assembly t = {
-      .m = m, .c = m->clusters, .arena = a, .time = timeline_run(m, a, ntrace, trace, true)};
+      .m = m, .c = m->clusters, .arena = a, .saved = saved, .time = timeline_run(m, a, ntrace, trace, true)};
   PlanProgram out = {.name = name, .clusters = *m->clusters};
+  find_items(p, &t);
   add_input_bufs(p, &t, program);
   add_instance_bufs(p, &t, program);
   plan_stages(p, &t, first_buf, room);
+  add_saved_bufs(p, &t, program, &out);
   add_stage_bufs(p, &t, program);
   add_copies(p, &t, &out);
   fill_steps(p, &t, program, &out);
-  fill_ends(p, &t, &out);
+  fill_ends(&t, &out);
   if (!placed_before(p, first_buf, &out)) place_program(p, a, first_buf, &out);
   vec_push(a, &p->programs, out);
   return program;
@@ -528,6 +577,8 @@ void assemble_finish(Plan *p, Arena *a) {
   int64_t highest = 0;
   for (int i = 0; i < p->programs.n; i++)
     if (p->programs.at[i].transient_bytes > highest) highest = p->programs.at[i].transient_bytes;
+  int saver = plan_saver(p);
+  p->host_bytes = p->host_persistent_bytes + (saver >= 0 ? p->programs.at[saver].saved_bytes : 0);
   p->arena_bytes = round_up(p->persistent_bytes + highest, p->target->granule_bytes);
   p->peak_bytes = p->arena_bytes + outside_arena(p);
   for (int i = 0; i < p->phases.n; i++) {
@@ -542,9 +593,21 @@ void assemble_finish(Plan *p, Arena *a) {
   p->id = plan_id(p);
 }
 
+int plan_saver(const Plan *p) {
+  int saver = -1;
+  int64_t most = 0;
+  for (int i = 0; i < p->programs.n; i++) {
+    if (p->programs.at[i].saved_bytes <= most) continue;
+    most = p->programs.at[i].saved_bytes;
+    saver = i;
+  }
+  return saver;
+}
+
 Ledger plan_ledger(const Plan *p) {
   Ledger l = {.program = -1};
   int64_t highest = -1, sum = 0;
+  int saver = plan_saver(p);
   for (int i = 0; i < p->programs.n; i++) {
     if (p->programs.at[i].transient_bytes <= highest) continue;
     highest = p->programs.at[i].transient_bytes;
@@ -554,7 +617,7 @@ Ledger plan_ledger(const Plan *p) {
     const PlanBuf *b = &p->bufs.at[i];
     bool live = b->program < 0;
     if (b->space == SPACE_HOST) {
-      l.host[b->cls] += b->bytes;
+      if (live || b->program == saver) l.host[b->cls] += b->bytes;
       continue;
     }
     if (b->program == l.program && l.program >= 0) {

@@ -5,7 +5,7 @@
  */
 #ifndef MTC_ASSEMBLE_H
 #define MTC_ASSEMBLE_H
-#include "storage.h"
+#include "saved.h"
 
 /* Gives every variable of the job its persistent buffer, by class and number: in the host's arena where host[variable]
  * (NULL: nowhere), else in the device's. */
@@ -17,6 +17,9 @@ void assemble_variables(Plan *p, Arena *a, const bool *host);
  * buffers live as those of the program before it takes over their places. Returns its index. */
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
                      const int *trace, int room);
+/* The same, with values that wait on the host between forward and backward. */
+int assemble_saving(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace, int room,
+                    const SavedSet *saved);
 
 /* Totals and the plan's id, once all programs and phases stand in p. */
 void assemble_finish(Plan *p, Arena *a);
@@ -38,5 +41,7 @@ typedef struct {
   int program;
 } Ledger;
 Ledger plan_ledger(const Plan *p);
+/* The program that has the most saved values on the host, which is as many as the host's arena has room for; -1 without any. */
+int plan_saver(const Plan *p);
 
 #endif

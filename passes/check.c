@@ -6,7 +6,7 @@
  * value's elements lie where. Proved: buffers alive together never overlap; each access stays
  * inside a living buffer; each read finds the wanted value, element for element (at the corners,
  * unit steps and some inner points of its index space), as last written; variables are assigned
- * once and in order; the first micro-batch of a step writes the accumulators and reads none before; host variables are used in stages that hold their newest content (check_copies.c); an output touches an input of its own step only where element by element is
+ * once and in order; the first micro-batch of a step writes the accumulators and reads none before; what lives on the host is used in stages that hold its newest content (check_copies.c); an output touches an input of its own step only where element by element is
  * safe. */
 #include "check.h"
 
@@ -210,8 +210,14 @@ static bool element_ok(Replay *r, ValueId v, const Storage *s, const int64_t *at
   memcpy(idx, at_idx, sizeof idx);
   int64_t want = address(r->g, v, s, idx);
   ValueId x = v;
+  int buf = s->buf; /* that it was written to */
+  if (r->copies.saves[buf]) {
+    const char *why;
+    buf = copying_source(&r->copies, buf, r->a, &why);
+    if (why) return fail(r, "%s", why);
+  }
   const Region *found = NULL;
-  while (!(found = held_value(r, s->buf, x)) && towards_source(r->g, &x, idx)) {
+  while (!(found = held_value(r, buf, x)) && towards_source(r->g, &x, idx)) {
   }
   const Node *n = node_of(r->g, x);
   if (n->op == OP_VAR) { /* a variable's own bytes, in row-major order */
@@ -393,8 +399,9 @@ static bool step_ok(Replay *r, int index) {
   for (int k = 0; k < c->nout; k++) {
     Region w = region_of(r->g, c->out[k], &s->out[k]);
     hold(r, s->out[k].buf, &w);
-    if (!is_stage(r, s->out[k].buf)) continue;
-    const char *why = copying_write(&r->copies, s->out[k].buf, r->assigned[c->out_var[k]], r->a);
+    const char *why = NULL;
+    if (is_stage(r, s->out[k].buf)) why = copying_write(&r->copies, s->out[k].buf, r->assigned[c->out_var[k]], r->a);
+    if (r->copies.saves[s->out[k].buf]) why = copying_make(&r->copies, s->out[k].buf, r->a);
     if (why) return fail(r, "%s", why);
   }
   return true;
@@ -413,12 +420,12 @@ static bool program_ok(Replay *r) {
   }
   memset(seen, 0, sizeof *seen * (size_t)(r->g->vars->all.n + 1));
   r->step = 0;
+  r->copies = copying_begin(r->p, r->program, r->fresh, r->a);
   for (int i = 0; i < x->ninputs; i++) {
     if (!access_ok(r, x->inputs[i].value, &x->inputs[i].at, "an input")) return false;
     Region w = region_of(r->g, x->inputs[i].value, &x->inputs[i].at);
     hold(r, x->inputs[i].at.buf, &w);
   }
-  r->copies = copying_begin(r->p, r->program, r->fresh, r->a);
   for (int s = 0; s < x->nsteps; s++) {
     r->step = s;
     const char *why = copying_boundary(&r->copies, s, r->a);

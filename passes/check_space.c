@@ -98,9 +98,9 @@ const char *check_buffers(const Plan *p, Arena *a) {
     if (b->bytes <= 0 || b->bytes % PLAN_ALIGN || b->offset % PLAN_ALIGN)
       return arena_printf(a, "buffer %s is not aligned", b->name);
     bool host = b->space == SPACE_HOST;
-    if (host && b->program >= 0) return arena_printf(a, "buffer %s of a program is on the host", b->name);
-    int64_t end = host ? p->host_bytes : b->program < 0 ? p->persistent_bytes : p->arena_bytes;
-    if (b->offset < (b->program < 0 ? 0 : p->persistent_bytes) || b->offset + b->bytes > end)
+    int64_t variables = host ? p->host_persistent_bytes : p->persistent_bytes;
+    int64_t end = b->program < 0 ? variables : host ? p->host_bytes : p->arena_bytes;
+    if (b->offset < (b->program < 0 ? 0 : variables) || b->offset + b->bytes > end)
       return arena_printf(a, "buffer %s lies outside its part of the arena", b->name);
     if (b->program >= p->programs.n) return arena_printf(a, "buffer %s is of no program", b->name);
   }
@@ -110,7 +110,9 @@ const char *check_buffers(const Plan *p, Arena *a) {
   if (p->host_bytes > p->host_budget_bytes) return "the host's arena exceeds its budget";
   const char *why = apart(p, a, SPACE_DEVICE, -1, 1);
   if (!why) why = apart(p, a, SPACE_HOST, -1, 1);
-  for (int i = 0; i < p->programs.n && !why; i++)
+  for (int i = 0; i < p->programs.n && !why; i++) {
     why = apart(p, a, SPACE_DEVICE, i, p->programs.at[i].nsteps + 1);
+    if (!why) why = apart(p, a, SPACE_HOST, i, p->programs.at[i].nsteps + 1);
+  }
   return why;
 }

@@ -31,7 +31,7 @@ static const char *short_name(Arena *a, const char *name) {
 enum { NAMED_GROUPS = 2 };
 
 const char *explore_recompute(Arena *a, const Plan *p, int program) {
-  Rebuilt rb = plan_rebuilt(p, program, a);
+  LayerGroups rb = plan_rebuilt(p, program, a);
   if (rb.n == 0) return "nothing";
   const char *seen[NAMED_GROUPS];
   Str s = {.arena = a};

@@ -13,16 +13,21 @@
 
 /* ---- programs that are run as they stand ---- */
 
-int64_t fit_overhead(const FitPool *f, int res) {
+int64_t fit_overhead(const FitPool *f, int res, const SavedSet *saved) {
   const Residency *r = &f->res.at[res];
-  return f->x.target->overhead_bytes + target_pinning_bytes(f->x.target, r->host_bytes, r->variables);
+  int64_t bytes = r->host_bytes + (saved ? saved->bytes : 0);
+  return f->x.target->overhead_bytes + target_pinning_bytes(f->x.target, bytes, r->variables + (saved ? saved->n : 0));
+}
+
+int64_t fit_host_bytes(const FitPool *f, const Choice *c) {
+  return f->res.at[c->res].host_bytes + (c->saved ? c->saved->bytes : 0);
 }
 
 Plan *fit_new_plan(const FitPool *f, Arena *a, int res) {
   Plan *p = arena_new_of(a, Plan);
   p->job = f->x.job;
   p->target = f->x.target;
-  p->overhead_bytes = fit_overhead(f, res);
+  p->overhead_bytes = fit_overhead(f, res, NULL);
   p->reserve_bytes = f->args.reserve_bytes;
   assemble_variables(p, a, f->res.at[res].host);
   return p;
@@ -63,9 +68,9 @@ static int64_t *micro_batches(const FitPool *f, int phase, int *n) {
   return all.at;
 }
 
-int64_t fit_whole_peak(const FitPool *f, int res, int64_t transient) {
+int64_t fit_whole_peak(const FitPool *f, int res, const SavedSet *saved, int64_t transient) {
   return round_up(f->res.at[res].device_bytes + transient, f->x.target->granule_bytes) +
-         fit_overhead(f, res) + f->args.reserve_bytes;
+         fit_overhead(f, res, saved) + f->args.reserve_bytes;
 }
 
 int fit_chunks_of(const Graph *g) {
@@ -169,7 +174,7 @@ static double head_share(const FitPool *f, const PhasePool *pool, const int64_t 
         if (s && s->rank > 1 && s->dim[s->rank - 1] == axis)
           logits = max64(logits, p.unit_bytes[u]);
       }
-      int64_t peak = fit_whole_peak(f, f->res.n - 1, fit_height(&p, &fam->traces.at[0], scratch));
+      int64_t peak = fit_whole_peak(f, f->res.n - 1, NULL, fit_height(&p, &fam->traces.at[0], scratch));
       if (k > 0 && peak > f->x.target->usable_bytes) continue;
       if ((double)logits / (double)peak > most) most = (double)logits / (double)peak;
     }
@@ -312,7 +317,7 @@ static bool hopeless(FitPool *f, int64_t budget) {
   GraphChoice c = {.micro_batch = 1, .chunks = 1, .eval_only = true};
   train_graphs(f->x.job, f->x.arena, &c);
   f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
-  return f->res.n == 0 || fit_whole_peak(f, f->res.n - 1, f->args.beside_bytes) > budget;
+  return f->res.n == 0 || fit_whole_peak(f, f->res.n - 1, NULL, f->args.beside_bytes) > budget;
 }
 
 static void fill_pools(FitPool *f) {

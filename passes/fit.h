@@ -9,7 +9,7 @@
 #include "cost.h"
 #include "first.h"
 #include "residency.h"
-#include "timeline.h"
+#include "saved.h"
 
 /* One program at one micro-batch. */
 typedef struct Built {
@@ -71,6 +71,7 @@ typedef struct {
   int trace;
   int res;          /* in the pool's residencies */
   int room;         /* of the micro program's copies */
+  const SavedSet *saved; /* what waits on the host between forward and backward, or NULL */
   int update;       /* in the residency's list */
   int64_t estimate; /* peak by liveness */
   int64_t peak;     /* exact, -1 not yet known */
@@ -146,10 +147,12 @@ Plan *fit_new_plan(const FitPool *f, Arena *a, int res);
 enum { PLAIN_ROOM = 2 }; /* of the copies of programs that leave no choice */
 /* Appends a graph that is run as it stands; -1 when it is NULL. */
 int fit_assemble_plain(const FitPool *f, Plan *p, Arena *a, const char *name, Graph *g, int room);
-/* Context and what pinning takes of the card. */
-int64_t fit_overhead(const FitPool *f, int res);
+/* Context and what pinning takes of the card: of the variables of a residency, and of saved values (NULL: none). */
+int64_t fit_overhead(const FitPool *f, int res, const SavedSet *saved);
 /* Peak of the whole process, as the granule of the target rounds the arena. */
-int64_t fit_whole_peak(const FitPool *f, int res, int64_t transient);
+int64_t fit_whole_peak(const FitPool *f, int res, const SavedSet *saved, int64_t transient);
+/* Pinned host memory of a choice. */
+int64_t fit_host_bytes(const FitPool *f, const Choice *c);
 /* The budget, or the card where that is less. */
 int64_t fit_capped_budget(const PlanArgs *args);
 /* Chunks that the graph really has. */

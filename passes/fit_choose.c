@@ -16,8 +16,9 @@ static void assemble_micro(Plan *p, Arena *a, const Choice *c, const Built *micr
   const Trace *t = &c->family->traces.at[c->trace];
   const int *order = arena_copy(a, t->order, sizeof *order * (size_t)t->n);
   bool one = ph->accumulation == 1;
-  ph->programs[PROG_MICRO] = assemble_program(p, a, "micro", one ? &micro->first->map : &micro->map, t->n, order, c->room);
-  ph->programs[PROG_FIRST] = one ? -1 : assemble_program(p, a, "first", &micro->first->map, t->n, order, c->room);
+  const SavedSet *saved = c->saved ? c->saved : &(SavedSet){0};
+  ph->programs[PROG_MICRO] = assemble_saving(p, a, "micro", one ? &micro->first->map : &micro->map, t->n, order, c->room, saved);
+  ph->programs[PROG_FIRST] = one ? -1 : assemble_saving(p, a, "first", &micro->first->map, t->n, order, c->room, saved);
 }
 
 /* Appends the phase's programs for a choice; false when its trace does not fit the graph that is
@@ -61,7 +62,7 @@ static bool try_choice(const FitPool *f, Plan *p, Arena *a, Choice *c, int64_t b
   int64_t highest = 0;
   for (int i = programs; i < p->programs.n; i++)
     highest = max64(highest, p->programs.at[i].transient_bytes);
-  c->peak = built ? max64(fit_whole_peak(f, c->res, highest), c->estimate) : INT64_MAX;
+  c->peak = built ? max64(fit_whole_peak(f, c->res, c->saved, highest), c->estimate) : INT64_MAX;
   if (built && c->peak <= budget) return true;
   p->phases.n -= built;
   p->bufs.n = bufs;
@@ -79,7 +80,7 @@ static const Built *built_for(const Choice *c) {
 /* The exact peak of a choice, without a plan of it. */
 static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
   Arena *scratch = arena_new();
-  const Built *micro = f->res.at[c->res].host_bytes == 0 ? built_for(c) : NULL;
+  const Built *micro = fit_host_bytes(f, c) == 0 ? built_for(c) : NULL;
   Plan *p = fit_new_plan(f, scratch, c->res);
   if (micro) {
     const Trace *t = &c->family->traces.at[c->trace];
@@ -93,7 +94,7 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
     int64_t highest = max64(pool->res[c->res].update.at[0].bytes, pool->res[c->res].sample.bytes);
     for (int i = 0; i < p->programs.n; i++)
       highest = max64(highest, p->programs.at[i].transient_bytes);
-    c->peak = max64(fit_whole_peak(f, c->res, highest), c->estimate);
+    c->peak = max64(fit_whole_peak(f, c->res, NULL, highest), c->estimate);
   } else {
     try_choice(f, p, scratch, c, -1);
   }
@@ -103,7 +104,7 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
 /* What is known of a choice's peak: no plan of it is lower. */
 static int64_t bound_of(const FitPool *f, const Choice *c) {
   if (c->peak >= 0) return c->peak;
-  return max64(c->estimate, fit_whole_peak(f, c->res, f->phase[c->family->phase].res[c->res].update.at[c->update].exact));
+  return max64(c->estimate, fit_whole_peak(f, c->res, c->saved, f->phase[c->family->phase].res[c->res].update.at[c->update].exact));
 }
 
 /* Smallest peak of a residency's choices, and whose it is; NULL when none is below `bound`. */
@@ -131,27 +132,32 @@ static void count_variables(const Vars *v, const bool *counted, int64_t *bytes) 
 static void find_floor(const FitPool *f, FitResult *r) {
   int64_t best = INT64_MAX;
   int of = -1;
+  const SavedSet *saved = NULL;
   for (int res = f->res.n - 1; res >= 0; res--) { /* the smallest first: it bounds the others */
     int64_t most = 0;
     int phase = 0;
+    const SavedSet *saves = NULL;
     for (int i = 0; i < f->nphases && most < best; i++) {
       const Choice *least = floor_of(f, &f->phase[i], res, best);
       if (!least) most = INT64_MAX;
       if (!least || least->peak <= most) continue;
       most = least->peak;
       phase = i;
+      saves = least->saved;
     }
     if (most >= best) continue;
     best = most;
     of = res;
+    saved = saves;
     r->phase = phase;
   }
   ensure(of >= 0, "fit: no plan at all");
   r->floor_bytes = best;
   r->floor_persistent = f->res.at[of].device_bytes;
-  r->floor_host = f->res.at[of].host_bytes;
   count_variables(f->x.job->vars, f->res.at[of].host, r->floor_host_class);
-  r->floor_transient = best - r->floor_persistent - fit_overhead(f, of) - f->args.reserve_bytes;
+  r->floor_host_class[BC_SAVED] = saved ? saved->bytes : 0;
+  r->floor_host = f->res.at[of].host_bytes + r->floor_host_class[BC_SAVED];
+  r->floor_transient = best - r->floor_persistent - fit_overhead(f, of, saved) - f->args.reserve_bytes;
 }
 
 /* ---- selection ---- */
@@ -196,7 +202,9 @@ static Plan *select_within(const FitPool *f, Arena *a, int64_t budget, Choice **
     Plan *p = fit_new_plan(f, a, best);
     int fit = 0;
     while (fit < n && try_choice(f, p, a, chosen[fit], budget)) fit++;
-    if (fit == n) return p;
+    if (fit < n) continue;
+    p->overhead_bytes = fit_overhead(f, best, chosen[0]->saved); /* of several phases, none saves on the host */
+    return p;
   }
 }
 
@@ -209,7 +217,7 @@ static Candidate candidate_of(const FitPool *f, const Choice *c) {
                      .front = c->trace,
                      .peak_bytes = c->peak >= 0 && c->peak != INT64_MAX ? c->peak : c->estimate,
                      .step_ns = c->step_ns,
-                     .host_bytes = f->res.at[c->res].host_bytes};
+                     .host_bytes = fit_host_bytes(f, c)};
 }
 
 /* Slower ways that fit as well: nothing rebuilt, everything rebuilt, the neighbouring micro-batches, less and more on the
@@ -224,8 +232,8 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
       if (kind == 1 && (c->trace != c->family->full || c->trace == 0)) continue;
       if (kind == 2 && c->micro_batch >= chosen->micro_batch) continue;
       if (kind == 3 && c->micro_batch <= chosen->micro_batch) continue;
-      if (kind == 4 && f->res.at[c->res].host_bytes >= f->res.at[chosen->res].host_bytes) continue;
-      if (kind == 5 && f->res.at[c->res].host_bytes <= f->res.at[chosen->res].host_bytes) continue;
+      if (kind == 4 && fit_host_bytes(f, c) >= fit_host_bytes(f, chosen)) continue;
+      if (kind == 5 && fit_host_bytes(f, c) <= fit_host_bytes(f, chosen)) continue;
       Candidate x = candidate_of(f, c);
       bool known = false;
       for (int k = 0; k < r->passed.n; k++)

@@ -3,14 +3,13 @@
  *
  * Where nothing is on the host, all are kept. With host variables, those alone that nothing beats at their own micro-batch
  * before copies count. Evaluation is left out: it is forward only, and the exact peak of a choice counts it. */
-#include "fit.h"
+#include "fit_price.h"
 
 #include <stdlib.h>
 
 #include "assemble.h"
-#include "stage.h"
 
-enum { MICRO_ROOMS = 2, UPDATE_ROOMS = 5 };
+enum { UPDATE_ROOMS = 5 };
 
 /* ---- programs that are run as they stand ---- */
 
@@ -31,13 +30,7 @@ static Fixed placed(const FitPool *f, const Built *b, int res) {
   return x;
 }
 
-/* A program's trace with its copies, for any room. */
-typedef struct {
-  StageProblem problem;
-  int64_t inputs_bytes;
-} Staged;
-
-static Fixed staged_at(const Staged *s, int room) {
+Fixed fit_staged_at(const Staged *s, int room) {
   Arena *a = arena_new();
   StageProblem p = s->problem;
   p.room = room;
@@ -46,15 +39,15 @@ static Fixed staged_at(const Staged *s, int room) {
   return (Fixed){.bytes = plan.peak, .ns = plan.ns, .room = room};
 }
 
-static Staged staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses,
-                     int64_t *live) {
+Staged fit_staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses, const HostItems *items,
+                  int64_t *live) {
   timeline_live(time, price->unit_bytes, price->workspace, live);
   for (int s = 0; s < time->nsteps; s++) live[s] += price->inputs_bytes;
   return (Staged){.problem = {.nsteps = time->nsteps,
                               .trace = time->trace,
                               .ns = price->ns,
                               .uses = uses,
-                              .vars = f->x.job->vars,
+                              .items = items,
                               .target = f->x.target,
                               .live = live}};
 }
@@ -67,10 +60,11 @@ static void price_update(const FitPool *f, const Built *b, int res, Resident *ou
   const Built *const both[2] = {b, b};
   Priced price = fit_price(&x, both, 1, 1, 1);
   Timeline time = timeline_run(&b->map, a, b->clusters.n, as_it_stands(b->clusters.n, a), false);
-  HostUses uses = stage_uses(&b->map, f->res.at[res].host, a);
-  Staged s = staged(f, &price, &time, &uses, arena_array(a, int64_t, time.nsteps + 2));
+  HostItems items = stage_items(&b->map, f->x.job->vars, f->res.at[res].host, &(SavedSet){0}, NULL, a);
+  HostUses uses = stage_uses(&b->map, &items, a);
+  Staged s = fit_staged(f, &price, &time, &uses, &items, arena_array(a, int64_t, time.nsteps + 2));
   for (int room = 0; room < UPDATE_ROOMS; room++) {
-    Fixed v = staged_at(&s, room);
+    Fixed v = fit_staged_at(&s, room);
     const Fixed *last = out->update.n ? &vec_last(&out->update) : NULL;
     if (last && v.ns >= last->ns) continue;
     vec_push(f->x.arena, &out->update, v);
@@ -90,16 +84,9 @@ static void price_plain(const FitPool *f, const PhasePool *pool, int res, Reside
 
 /* ---- choices ---- */
 
-typedef struct {
-  const FitPool *f;
-  PhasePool *pool;
-  Arena *arena; /* of one family and micro-batch */
-  int64_t steps; /* micro-batches in a step */
-} Pricing;
-
 /* With each update that is worth it: the fastest that needs no more than the micro-batch, and the faster ones. Times are of
  * the first micro-batch of a step and of another one. */
-static void add_choice(const Pricing *x, Choice c, int64_t first_ns, int64_t micro_ns, int64_t height) {
+void fit_add_choice(const Pricing *x, Choice c, int64_t first_ns, int64_t micro_ns, int64_t height) {
   const Resident *r = &x->pool->res[c.res];
   int from = 0;
   while (from + 1 < r->update.n && r->update.at[from + 1].bytes <= height) from++;
@@ -107,17 +94,10 @@ static void add_choice(const Pricing *x, Choice c, int64_t first_ns, int64_t mic
     const Fixed *u = &r->update.at[i];
     c.update = i;
     c.step_ns = first_ns + mul64(x->steps - 1, micro_ns) + u->ns;
-    c.estimate = fit_whole_peak(x->f, c.res, max64(height, max64(u->bytes, r->sample.bytes)));
+    c.estimate = fit_whole_peak(x->f, c.res, c.saved, max64(height, max64(u->bytes, r->sample.bytes)));
     vec_push(x->f->x.arena, &x->pool->all, c);
   }
 }
-
-/* A trace at one micro-batch, before copies. */
-typedef struct {
-  const Family *family;
-  int trace;
-  int64_t first_ns, ns, height;
-} Bare;
 
 static int by_speed(const void *a, const void *b) {
   const Bare *x = a, *y = b;
@@ -129,6 +109,7 @@ static int by_speed(const void *a, const void *b) {
 /* Uses of the host variables of one residency in a family's micro program, and in that of the first micro-batch of a step; host: hash
  * of the units that those are. */
 typedef struct {
+  HostItems items;
   HostUses uses, first;
   uint64_t host;
 } FamilyUses;
@@ -157,7 +138,7 @@ static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged 
   if (2 * (c->n + 1) > c->cap) cache_grow(c);
   int i = cache_slot(c, key);
   if (!c->slot[i].key) {
-    Fixed v = staged_at(s, room);
+    Fixed v = fit_staged_at(s, room);
     c->slot[i].key = key;
     c->slot[i].bytes = v.bytes;
     c->slot[i].ns = v.ns;
@@ -168,28 +149,28 @@ static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged 
 
 /* One trace with what lives on the host. Steps of the first micro-batch are taken to wait for copies as long as those of
  * another one, which copy more. */
-static void add_resident(const Pricing *x, const Bare *b, int64_t at, FamilyUses *const *uses,
-                         const Priced *price) {
+static void add_resident(const Pricing *x, const Bare *b, FamilyUses *const *uses, const Priced *price) {
   const FitPool *f = x->f;
   const Trace *t = &b->family->traces.at[b->trace];
   Staged s = {0}; /* but for the uses the same with each residency */
   for (int res = 0; res < f->res.n; res++) {
     if (f->res.at[res].host_bytes == 0 || f->res.at[res].micro != b->family->early) continue;
-    Choice c = {.family = b->family, .micro_batch = at, .trace = b->trace, .res = res, .peak = -1};
+    Choice c = {.family = b->family, .micro_batch = x->at, .trace = b->trace, .res = res, .peak = -1};
     if (!f->res.at[res].micro) {
-      add_choice(x, c, b->first_ns, b->ns, b->height);
+      fit_add_choice(x, c, b->first_ns, b->ns, b->height);
       continue;
     }
     if (!s.problem.live)
-      s = staged(f, price, &t->time, NULL, arena_array(x->arena, int64_t, t->n + 2));
+      s = fit_staged(f, price, &t->time, NULL, NULL, arena_array(x->arena, int64_t, t->n + 2));
+    s.problem.items = &uses[res]->items;
     bool one = x->steps == 1;
     s.problem.uses = one ? &uses[res]->first : &uses[res]->uses;
     if (one) s.problem.ns = price->first_ns;
     int64_t before = INT64_MAX;
     for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
-      Fixed v = staged_once(b, at, uses[res]->host, &s, c.room);
+      Fixed v = staged_once(b, x->at, uses[res]->host, &s, c.room);
       if (v.ns >= before) continue;
-      add_choice(x, c, one ? v.ns : v.ns - (b->ns - b->first_ns), v.ns, v.bytes);
+      fit_add_choice(x, c, one ? v.ns : v.ns - (b->ns - b->first_ns), v.ns, v.bytes);
       before = v.ns;
     }
   }
@@ -198,7 +179,7 @@ static void add_resident(const Pricing *x, const Bare *b, int64_t at, FamilyUses
 typedef VEC(Bare) BareList;
 
 /* The traces of a family at one micro-batch: those without host variables become choices. */
-static void bare_traces(const Pricing *x, const Family *fam, int64_t at, const Priced *price, BareList *out) {
+static void bare_traces(const Pricing *x, const Family *fam, const Priced *price, BareList *out) {
   const FitPool *f = x->f;
   int64_t *scratch = NULL;
   int most = 0;
@@ -215,7 +196,7 @@ static void bare_traces(const Pricing *x, const Family *fam, int64_t at, const P
     }
     for (int res = 0; res < f->res.n; res++)
       if (f->res.at[res].host_bytes == 0 && !fam->early)
-        add_choice(x, (Choice){.family = fam, .micro_batch = at, .trace = i, .res = res, .peak = -1}, b.first_ns, b.ns, b.height);
+        fit_add_choice(x, (Choice){.family = fam, .micro_batch = x->at, .trace = i, .res = res, .peak = -1}, b.first_ns, b.ns, b.height);
     vec_push(x->arena, out, b);
   }
 }
@@ -228,8 +209,9 @@ static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
     if (!f->res.at[res].micro) continue;
     const bool *host = f->res.at[res].host;
     uses[res] = arena_new_of(a, FamilyUses);
-    uses[res]->uses = stage_uses(m, host, a);
-    uses[res]->first = stage_uses(&fam->micro[0]->first->map, host, a);
+    uses[res]->items = stage_items(m, f->x.job->vars, host, &(SavedSet){0}, NULL, a);
+    uses[res]->uses = stage_uses(m, &uses[res]->items, a);
+    uses[res]->first = stage_uses(&fam->micro[0]->first->map, &uses[res]->items, a);
     for (int u = 0; u < m->nunits; u++)
       if (m->unit[u].var >= 0 && host[m->unit[u].var])
         uses[res]->host = hash_bytes(&u, sizeof u, uses[res]->host);
@@ -238,8 +220,7 @@ static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
 }
 
 /* Of traces with or without early squares: those that nothing beats, with host variables. */
-static void add_best(const Pricing *x, BareList *list, int64_t at, FamilyUses **const *uses,
-                     const Priced *price) {
+static void add_best(Pricing *x, BareList *list, bool early, FamilyUses **const *uses) {
   const FitPool *f = x->f;
   if (list->n) qsort(list->at, (size_t)list->n, sizeof *list->at, by_speed);
   int64_t least = INT64_MAX;
@@ -247,29 +228,29 @@ static void add_best(const Pricing *x, BareList *list, int64_t at, FamilyUses **
     const Bare *b = &list->at[i];
     if (b->height >= least) continue;
     least = b->height;
-    if (fit_whole_peak(f, f->res.n - 1, b->height) > f->x.target->usable_bytes) continue;
+    vec_push(x->arena, &x->best[early], *b);
+    if (fit_whole_peak(f, f->res.n - 1, NULL, b->height) > f->x.target->usable_bytes) continue;
     int family = (int)(b->family - x->pool->families.at);
-    add_resident(x, b, at, uses[family], &price[family]);
+    add_resident(x, b, uses[family], &x->price[family]);
   }
 }
 
-static void add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at,
-                            FamilyUses **const *uses) {
-  Pricing x = {.f = f, .pool = pool, .arena = arena_new()};
+static Pricing add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, FamilyUses **const *uses) {
+  Pricing x = {.f = f, .pool = pool, .arena = arena_new(), .at = at};
   x.steps = ceil_div(phase_samples(f->x.job, pool->phase), at);
   FitContext here = f->x;
   here.arena = x.arena;
   BareList list[2] = {{0}};
-  Priced *price = arena_array(x.arena, Priced, pool->families.n + 1);
+  x.price = arena_array(x.arena, Priced, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) {
     const Family *fam = &pool->families.at[i];
     if (at < fam->least || at > fam->most || at % fam->group) continue;
     if (fam->group != (f->args.group > 1 ? f->args.group : 1)) continue;
-    price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
-    bare_traces(&x, fam, at, &price[i], &list[fam->early]);
+    x.price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
+    bare_traces(&x, fam, &x.price[i], &list[fam->early]);
   }
-  for (int early = 0; early < 2; early++) add_best(&x, &list[early], at, uses, price);
-  arena_free(x.arena);
+  for (int early = 0; early < 2; early++) add_best(&x, &list[early], early, uses);
+  return x;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -281,6 +262,8 @@ static int by_time(const void *a, const void *b) {
   if (x->family->group != y->family->group) return x->family->group < y->family->group ? -1 : 1;
   if (x->micro_batch != y->micro_batch) return x->micro_batch < y->micro_batch ? -1 : 1;
   if (x->room != y->room) return x->room < y->room ? -1 : 1;
+  int64_t saves = (x->saved ? x->saved->bytes : 0) - (y->saved ? y->saved->bytes : 0);
+  if (saves) return saves < 0 ? -1 : 1;
   if (x->update != y->update) return x->update < y->update ? -1 : 1;
   if (x->family != y->family) return x->family < y->family ? -1 : 1;
   return (x->trace > y->trace) - (x->trace < y->trace);
@@ -292,9 +275,15 @@ void fit_fill_pool(const FitPool *f, PhasePool *pool, const int64_t *batch, int 
   for (int res = 0; res < f->res.n; res++) price_plain(f, pool, res, &pool->res[res]);
   FamilyUses ***uses = arena_array(scratch, FamilyUses **, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) uses[i] = family_uses(f, &pool->families.at[i], scratch);
-  for (int k = 0; k < n; k++) add_micro_batch(f, pool, batch[k], uses);
-  arena_free(scratch);
+  Pricing *at = arena_array(scratch, Pricing, n + 1);
+  for (int k = 0; k < n; k++) at[k] = add_micro_batch(f, pool, batch[k], uses);
   qsort(pool->all.at, (size_t)pool->all.n, sizeof *pool->all.at, by_time);
+  if (f->args.host_bytes > 0 && f->nphases == 1) {
+    fit_add_saved(pool, at, n);
+    qsort(pool->all.at, (size_t)pool->all.n, sizeof *pool->all.at, by_time);
+  }
+  for (int k = 0; k < n; k++) arena_free(at[k].arena);
+  arena_free(scratch);
   int64_t least = INT64_MAX, *own = arena_array(f->x.arena, int64_t, f->res.n + 1);
   for (int res = 0; res < f->res.n; res++) own[res] = INT64_MAX;
   for (int i = 0; i < pool->all.n; i++) {

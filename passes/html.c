@@ -10,7 +10,7 @@
 
 EMBED_TEXT(html_page_text, "passes/html/page.html");
 
-_Static_assert(BC_COUNT == 13, "page.html has a colour for each class, and two more");
+_Static_assert(BC_COUNT == 14, "page.html has a colour for each class, and two more");
 
 void html_text(FILE *to, const char *s) {
   for (; s && *s; s++) {

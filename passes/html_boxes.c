@@ -3,6 +3,7 @@
  * cover together touches no other. */
 #include <stdlib.h>
 
+#include "assemble.h"
 #include "html.h"
 
 enum { MAP_WIDTH = 1120, MAP_HEIGHT = 440, STRIP_HEIGHT = 120 }; /* pixels, to tell what is small */
@@ -24,13 +25,14 @@ static int by_class_and_place(const void *a, const void *b) {
 
 static void add_buffers(const Page *p, MapBoxes *m) {
   const Plan *plan = p->plan;
-  int persistent = plan->programs.n;
+  int persistent = plan->programs.n, saver = plan_saver(plan);
   for (int i = 0; i < plan->bufs.n; i++) {
     const PlanBuf *b = &plan->bufs.at[i];
-    if (b->bytes == 0) continue;
-    int l = b->space == SPACE_HOST ? persistent + 1 : b->program < 0 ? persistent : b->program;
-    MapBox box = {.x0 = b->program < 0 ? 0 : b->first,
-                  .x1 = b->program < 0 ? 1 : b->last + 1,
+    bool host = b->space == SPACE_HOST, whole = b->program < 0 || host;
+    if (b->bytes == 0 || (host && b->program >= 0 && b->program != saver)) continue;
+    int l = host ? persistent + 1 : whole ? persistent : b->program;
+    MapBox box = {.x0 = whole ? 0 : b->first,
+                  .x1 = whole ? 1 : b->last + 1,
                   .y0 = b->offset,
                   .y1 = b->offset + b->bytes,
                   .buf = i,

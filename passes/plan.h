@@ -113,7 +113,8 @@ bool precision_tf32(const Precision *p, const Node *n);
   X(BC_LOGITS,      "logits",         "logits")                                                    \
   X(BC_TRANSIENT,   "transient",      "transient")                                                 \
   X(BC_WORKSPACE,   "workspace",      "workspace")                                                 \
-  X(BC_STAGES,      "staging",        "staging")
+  X(BC_STAGES,      "staging",        "staging")                                                   \
+  X(BC_SAVED,       "saved values",   "saved")
 typedef enum {
 #define X(id, text, json) id,
   BUF_CLASSES(X)
@@ -131,7 +132,8 @@ typedef struct {
   Space space;
   int64_t bytes;        /* multiple of PLAN_ALIGN */
   int64_t offset;       /* in the arena of its space */
-  int program;          /* index in Plan.programs; -1 persistent (variables). Inputs live through all of their program */
+  int program;          /* index in Plan.programs; -1 persistent (variables). Inputs live through all of their program. On the
+                           host: where saved values of the program wait */
   int first, last;      /* steps of that program between which it is live, inclusive */
   int var;              /* variable it holds, or -1 */
   ValueId value;        /* value it was made for, or -1 */
@@ -146,11 +148,11 @@ typedef struct {
   int64_t stride[MAX_RANK]; /* elements */
 } Storage;
 
-/* A copy between a host variable and its stage on the device. It begins when all steps before `begin` have run, and is over before
+/* A copy between a buffer on the host - a variable, or the place where a saved value waits - and its stage on the device. It begins when all steps before `begin` have run, and is over before
  * step `end` runs (nsteps: before the program ends); between the two it runs beside the steps. Copies of one direction run one after
  * another in their order in the program. At one step, copies to the host stand first; one that ends where it begins is over before
- * the next begins. A stage is a device buffer with `var` set, live from the begin of its copy in (or its
- * first writer) to the end of its copy out (or its last reader). */
+ * the next begins. A stage is a device buffer of the variable or value of its host buffer, live from the begin of its
+ * copy in (or its first writer) to the end of its copy out (or its last reader). */
 typedef struct {
   int host, stage;   /* buffers */
   bool to_host;
@@ -175,6 +177,7 @@ typedef struct {
   int peak_step;
   int64_t transient_bytes; /* height of its transient region */
   int64_t liveness_bytes;  /* lower bound of it */
+  int64_t saved_bytes;     /* of the host's arena, above the variables: values that wait there between forward and backward */
   int64_t ns;              /* copies included, as far as they do not hide */
   int64_t in_ns, out_ns;   /* of copies to the device and to the host */
   int64_t exposed_ns;      /* of them, that steps wait for */
@@ -225,7 +228,8 @@ typedef struct Plan {
   VEC(PlanProgram) programs;
   VEC(PlanPhase) phases;
   int64_t persistent_bytes; /* on the device */
-  int64_t host_bytes;     /* pinned host arena: the variables that live there; <= host_budget_bytes */
+  int64_t host_persistent_bytes; /* of variables on the host */
+  int64_t host_bytes;     /* pinned host arena: they and the saved values of the program that saves the most; <= host_budget_bytes */
   int64_t host_budget_bytes; /* --host-ram */
   int64_t arena_bytes;    /* persistent + the largest transient region */
   int64_t peak_bytes;     /* arena + overhead + reserve; <= budget */

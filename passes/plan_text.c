@@ -45,7 +45,7 @@ void plan_print_csv(const Plan *p, int program, FILE *to) {
   fputs("id,lower,upper,size,offset\n", to);
   for (int i = 0; i < p->bufs.n; i++) {
     const PlanBuf *b = &p->bufs.at[i];
-    if (b->program != program) continue;
+    if (b->program != program || b->space != SPACE_DEVICE) continue;
     fprintf(to, "%d,%d,%d,%lld,%lld\n", i, b->first, b->last + 1, (long long)b->bytes,
             (long long)(b->offset - p->persistent_bytes));
   }

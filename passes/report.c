@@ -96,7 +96,7 @@ double bytes_per_param(const Job *job, BufClass c, int dtype) {
 }
 
 static const char *activations_text(const Report *x, const PlanPhase *ph) {
-  Rebuilt rb = plan_rebuilt(x->r->plan, ph->programs[PROG_MICRO], x->arena);
+  LayerGroups rb = plan_rebuilt(x->r->plan, ph->programs[PROG_MICRO], x->arena);
   if (rb.n == 0) return "all kept";
   int layers = x->r->job->layers;
   return arena_printf(x->arena, "%d of %d layers kept whole", layers - rb.layers, layers);
@@ -119,7 +119,7 @@ static const char *format_text(const Report *x, BufClass c, const PlanPhase *ph)
     case BC_LOGITS:
       return ph->chunks > 1 ? arena_printf(x->arena, "1 of %d chunks", ph->chunks) : "whole";
     case BC_STAGES:
-      return "of variables on the host";
+      return "of what is on the host";
     case BC_WORKSPACE:
       return x->r->plan->target->kind == DEV_CUDA ? "cuBLASLt and column sums" : "column sums";
     default:
@@ -243,7 +243,7 @@ enum { SHOWN_GROUPS = 8 };
 static void recompute_rows(const Report *x) {
   const Plan *p = x->r->plan;
   const PlanPhase *ph = &p->phases.at[x->r->phase];
-  Rebuilt rb = plan_rebuilt(p, ph->programs[PROG_MICRO], x->arena);
+  LayerGroups rb = plan_rebuilt(p, ph->programs[PROG_MICRO], x->arena);
   if (rb.n == 0) {
     fputs("\n  recompute       nothing\n", x->to);
     return;
@@ -251,7 +251,7 @@ static void recompute_rows(const Report *x) {
   int64_t bytes = 0, ns = 0;
   fputc('\n', x->to);
   for (int i = 0; i < rb.n && i < SHOWN_GROUPS; i++) {
-    const RebuiltGroup *g = &rb.at[i];
+    const LayerGroup *g = &rb.at[i];
     fprintf(x->to, "  %-15s %-34s frees %9s   costs %s\n", i == 0 ? "recompute" : "", g->name,
             bytes_short(x->arena, g->bytes), time_short(x->arena, g->ns));
     bytes += g->bytes;
@@ -264,6 +264,22 @@ static void recompute_rows(const Report *x) {
   double share = 100.0 * (double)(rb.ns * ph->accumulation) / (double)ph->step_ns;
   fprintf(x->to, "  %-15s %-34s frees %9s   costs %.1f %%\n", "", "total",
           bytes_short(x->arena, rb.bytes), share);
+}
+
+/* Saved values that wait on the host. */
+static void waiting_rows(const Report *x) {
+  const PlanPhase *ph = &x->r->plan->phases.at[x->r->phase];
+  LayerGroups w = plan_waiting(x->r->plan, ph->programs[PROG_MICRO], x->arena);
+  int64_t bytes = 0;
+  for (int i = 0; i < w.n && i < SHOWN_GROUPS; i++) {
+    fprintf(x->to, "  %-15s %-34s frees %9s   copied out and in\n", i == 0 ? "on the host" : "", w.at[i].name,
+            bytes_short(x->arena, w.at[i].bytes));
+    bytes += w.at[i].bytes;
+  }
+  if (w.n > SHOWN_GROUPS)
+    fprintf(x->to, "  %-15s %-34s frees %9s\n", "", arena_printf(x->arena, "%d others", w.n - SHOWN_GROUPS),
+            bytes_short(x->arena, w.bytes - bytes));
+  if (w.n > 1) fprintf(x->to, "  %-15s %-34s frees %9s\n", "", "total", bytes_short(x->arena, w.bytes));
 }
 
 static void precision_row(const Report *x) {
@@ -359,6 +375,7 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
     header(&x);
     ledger(&x);
     recompute_rows(&x);
+    waiting_rows(&x);
     group_row(&x);
     precision_row(&x);
     format_rows(&x);

@@ -32,20 +32,22 @@ double bytes_per_param(const Job *job, BufClass c, int dtype);
 char *candidate_text(Arena *a, const Candidate *c);
 
 /* ---- report_recompute.c ---- */
-/* Rebuilt clusters of equal name but for the layer. */
+/* What is rebuilt or waits on the host, of equal name but for the layer. */
 typedef struct {
   const char *name; /* "h[0..10].gelu" */
-  int64_t bytes;    /* that would have been kept */
-  int64_t ns;       /* of one micro-batch */
+  int64_t bytes;    /* that would have been kept on the device */
+  int64_t ns;       /* of rebuilding in one micro-batch */
   int layers;       /* distinct layers among them */
-} RebuiltGroup;
+} LayerGroup;
 typedef struct {
-  RebuiltGroup *at;
+  LayerGroup *at;
   int n;
   int64_t bytes, ns;
   int layers; /* with anything rebuilt */
-} Rebuilt;
-Rebuilt plan_rebuilt(const Plan *p, int program, Arena *a);
+} LayerGroups;
+LayerGroups plan_rebuilt(const Plan *p, int program, Arena *a);
+/* The program's saved values that wait on the host. */
+LayerGroups plan_waiting(const Plan *p, int program, Arena *a);
 /* "h.3.mlp" -> "h.*.mlp" and the number; -1 when it has none. */
 const char *name_without_layer(const char *name, int *layer);
 
@@ -55,7 +57,7 @@ typedef struct {
 } CopyTraffic;
 /* Of one run of a program; zero for program -1. */
 CopyTraffic copy_traffic(const Plan *p, int program);
-/* What is pinned; what the copies of a phase's programs cost. Nothing without host variables. */
+/* What is pinned; what the copies of a phase's programs cost. Nothing where nothing is on the host. */
 void report_host(const Report *x, const Ledger *l);
 void report_copies(const Report *x, const PlanPhase *ph);
 

@@ -19,9 +19,10 @@ CopyTraffic copy_traffic(const Plan *p, int program) {
   return t;
 }
 
-/* "75.3 % of them": how much of a class lives on the host. */
+/* "75.3 % of them": how much of a class of variables lives on the host. */
 static const char *share_text(const Report *x, BufClass c, int64_t host) {
   const Plan *p = x->r->plan;
+  if (c == BC_SAVED) return "of micro, from forward to backward";
   int64_t all = 0;
   for (int i = 0; i < p->bufs.n; i++)
     if (p->bufs.at[i].program < 0 && p->bufs.at[i].cls == c) all += p->bufs.at[i].bytes;

@@ -154,7 +154,7 @@ static void plan_fields(json_t *o, const FitResult *r) {
     json_array_append_new(list, program_json(p, i));
   json_object_set_new(o, "programs", list);
   list = json_array();
-  Rebuilt rb = plan_rebuilt(p, ph->programs[PROG_MICRO], a);
+  LayerGroups rb = plan_rebuilt(p, ph->programs[PROG_MICRO], a);
   for (int i = 0; i < rb.n; i++) {
     json_t *g = json_object();
     put_text(g, "name", rb.at[i].name);
@@ -163,6 +163,15 @@ static void plan_fields(json_t *o, const FitResult *r) {
     json_array_append_new(list, g);
   }
   json_object_set_new(o, "rebuilt", list);
+  list = json_array();
+  LayerGroups waiting = plan_waiting(p, ph->programs[PROG_MICRO], a);
+  for (int i = 0; i < waiting.n; i++) {
+    json_t *g = json_object();
+    put_text(g, "name", waiting.at[i].name);
+    put_int(g, "bytes", waiting.at[i].bytes);
+    json_array_append_new(list, g);
+  }
+  json_object_set_new(o, "waiting", list);
   arena_free(a);
 }
 

@@ -70,6 +70,7 @@ static void count(const Plan *p, int program, int micro, Modules *m) {
   int modules = m->all.n;
   for (int i = 0; i < p->bufs.n; i++) {
     const PlanBuf *b = &p->bufs.at[i];
+    if (b->program == micro && b->space == SPACE_HOST) module_named(m, module_of_value(m, modules, b->name))->host += b->bytes;
     if (b->program != program || b->space != SPACE_DEVICE || b->first > peak->peak_step ||
         b->last < peak->peak_step)
       continue;

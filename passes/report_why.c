@@ -47,7 +47,7 @@ static void copies_of(const Report *x, int var) {
     int64_t ns = 0;
     for (int k = 0; k < y->ncopies; k++) {
       int v = p->bufs.at[y->copies[k].host].var;
-      if (v != var && p->job->vars->all.at[v].of != var) continue;
+      if (v < 0 || (v != var && p->job->vars->all.at[v].of != var)) continue;
       n[y->copies[k].to_host]++;
       ns += y->copies[k].to_ns - y->copies[k].from_ns;
     }

@@ -49,7 +49,7 @@ static bool movable(const Moves *m, int var, int rank) {
 static Residency choice(const Moves *m, int rank, int part, int parts) {
   int n = m->vars->all.n;
   bool *host = arena_array(m->arena, bool, n + 1);
-  Residency r = {.host = host};
+  Residency r = {.host = host, .whole = part == 0 || part == parts};
   int64_t owed = 0; /* parts of bytes that should have moved */
   for (int i = 0; i < n; i++) {
     const Var *v = &m->vars->all.at[i];

@@ -10,6 +10,7 @@ typedef struct {
   const bool *host;                 /* per variable */
   int64_t device_bytes, host_bytes; /* of the two regions of variables, as placed */
   int variables;                    /* on the host */
+  bool whole;                       /* no class of variables has moved in part */
   bool micro;                       /* gradients or weights are among them: each micro-batch copies */
 } Residency;
 

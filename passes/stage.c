@@ -10,7 +10,23 @@
 
 #include "timeline.h"
 
-HostUses stage_uses(const StorageMap *m, const bool *host, Arena *a) {
+HostItems stage_items(const StorageMap *m, const Vars *vars, const bool *host, const SavedSet *saved, const int64_t *unit_bytes,
+                      Arena *a) {
+  int nvars = vars->all.n, *of_unit = arena_array(a, int, m->nunits + 1);
+  int64_t *bytes = arena_array(a, int64_t, nvars + saved->n + 1);
+  for (int i = 0; i < nvars; i++) bytes[i] = round_up(shape_bytes(&vars->all.at[i].shape, vars->all.at[i].dtype), PLAN_ALIGN);
+  for (int u = 0; u < m->nunits; u++) {
+    int var = m->unit[u].var;
+    of_unit[u] = var >= 0 && host[var] ? var : -1;
+  }
+  for (int i = 0; i < saved->n; i++) {
+    of_unit[saved->unit[i]] = nvars + i;
+    bytes[nvars + i] = unit_bytes[saved->unit[i]];
+  }
+  return (HostItems){.n = nvars + saved->n, .nvars = nvars, .of_unit = of_unit, .bytes = bytes};
+}
+
+HostUses stage_uses(const StorageMap *m, const HostItems *items, Arena *a) {
   const Clusters *c = m->clusters;
   HostUses u = {.first = arena_array(a, int, c->n + 2), .members = 1};
   VEC(HostUse) list = {0};
@@ -20,11 +36,11 @@ HostUses stage_uses(const StorageMap *m, const bool *host, Arena *a) {
     for (int k = 0; k < c->at[i].nin + c->at[i].nout; k++) {
       bool write = k >= c->at[i].nin;
       int unit = write ? m->out[i][k - c->at[i].nin].unit : m->place[c->at[i].in[k]].unit;
-      int var = m->unit[unit].var;
-      if (var < 0 || !host[var]) continue;
+      int item = items->of_unit[unit];
+      if (item < 0) continue;
       int at = u.first[i];
-      while (at < list.n && list.at[at].var != var) at++;
-      if (at == list.n) vec_push(a, &list, ((HostUse){.var = var}));
+      while (at < list.n && list.at[at].item != item) at++;
+      if (at == list.n) vec_push(a, &list, ((HostUse){.item = item}));
       *(write ? &list.at[at].write : &list.at[at].read) = true;
     }
   }
@@ -56,55 +72,62 @@ typedef struct {
   int64_t *begin; /* per step, and the end: time of the steps before it, were there no copies */
   VEC(StageWindow) window;
   int *head;
-  int *last;      /* per variable: its latest window */
+  int *last;      /* per item: its latest window */
 } Windows;
 
-/* A variable that waits this many times as long as a copy of it takes is copied out and in again; with a group, times its
+/* What waits this many times as long as a copy of it takes is copied out and in again; a variable with a group, times its
  * members: the next one wants it. */
 enum { LONG_WAIT = 8 };
 
-static void open_window(Windows *w, int var, int step, const HostUse *u) {
-  const Var *v = &w->p->vars->all.at[var];
-  StageWindow x = {.var = var, .first = step, .last = step, .in = u->read, .out = u->write, .in_begin = step, .before = w->last[var], .next = -1};
-  x.bytes = round_up(shape_bytes(&v->shape, v->dtype), PLAN_ALIGN);
-  if (w->last[var] < 0)
-    w->head[var] = w->window.n;
+int64_t stage_long_wait(const Target *t, int64_t bytes) {
+  Rates r = rates_of(t);
+  return llround(LONG_WAIT * (r.start_ns + (double)bytes / r.both[TO_DEVICE])) + 1;
+}
+
+static void open_window(Windows *w, int step, const HostUse *u) {
+  int item = u->item;
+  StageWindow x = {.item = item, .first = step, .last = step, .in = u->read, .out = u->write, .in_begin = step, .before = w->last[item], .next = -1};
+  x.bytes = w->p->items->bytes[item];
+  if (w->last[item] < 0)
+    w->head[item] = w->window.n;
   else
-    w->window.at[w->last[var]].next = w->window.n;
-  w->last[var] = w->window.n;
+    w->window.at[w->last[item]].next = w->window.n;
+  w->last[item] = w->window.n;
   vec_push(w->arena, &w->window, x);
 }
 
 static void find_windows(Windows *w) {
   const StageProblem *p = w->p;
-  int nvars = p->vars->all.n;
-  w->head = arena_array(w->arena, int, nvars + 1);
-  w->last = arena_array(w->arena, int, nvars + 1);
-  int64_t *copied = arena_array(w->arena, int64_t, nvars + 1), total = 0; /* before the variable's last use */
-  for (int i = 0; i < nvars; i++) w->head[i] = w->last[i] = -1;
+  int n = p->items->n;
+  w->head = arena_array(w->arena, int, n + 1);
+  w->last = arena_array(w->arena, int, n + 1);
+  int64_t *copied = arena_array(w->arena, int64_t, n + 1), total = 0; /* before the item's last use */
+  for (int i = 0; i < n; i++) w->head[i] = w->last[i] = -1;
   for (int s = 0; s < p->nsteps; s++) {
     for (int i = p->uses->first[p->trace[s]]; i < p->uses->first[p->trace[s] + 1]; i++) {
       const HostUse *u = &p->uses->list[i];
-      int at = w->last[u->var];
+      int at = w->last[u->item];
       StageWindow *x = at < 0 ? NULL : &w->window.at[at];
       bool joins = false;
       if (x) {
         double own = (double)x->bytes / w->rate.both[TO_DEVICE];
         double steps = (double)(w->begin[s] - w->begin[x->last + 1]);
-        double copies = (double)(total - copied[u->var]) / w->rate.both[TO_DEVICE];
-        own *= LONG_WAIT * p->uses->members;
+        double copies = (double)(total - copied[u->item]) / w->rate.both[TO_DEVICE];
+        own *= LONG_WAIT * (u->item < p->items->nvars ? p->uses->members : 1);
         joins = steps <= own && copies <= own;
       }
       if (joins) {
         x->last = s;
         x->out |= u->write;
       } else {
-        open_window(w, u->var, s, u);
+        open_window(w, s, u);
         total += w->window.at[w->window.n - 1].bytes;
       }
-      copied[u->var] = total;
+      copied[u->item] = total;
     }
   }
+  for (int i = p->items->nvars; i < n; i++) /* a saved value that is not read again need not be kept */
+    if (w->head[i] >= 0) w->window.at[w->head[i]].out &= w->window.at[w->head[i]].next >= 0;
 }
 
 /* ---- three timelines ---- */

@@ -19,6 +19,14 @@ steps=(--set train.steps=6 --set train.eval.batches=2 --micro-batch 6 --chunks 1
 expect 0 "$mtc" compile models/char.mt --target cpu --vram 64M "${steps[@]}" -o "$work/device.mtx"
 expect 0 "$mtc" compile models/char.mt --target cpu --vram 17M --host-ram 200M "${steps[@]}" -o "$work/host.mtx"
 
+# saved values wait on the host: in the report, by name, and in --json
+plan=("$mtc" plan models/char.mt --target cpu --vram 17M --host-ram 200M "${steps[@]}")
+expect 0 "${plan[@]}"
+grep -q "saved values .*from forward to backward" "$work/out" || fail "the host's table has no saved values"
+grep -q "on the host .*copied out and in" "$work/out" || fail "what waits on the host is not named"
+expect 0 "${plan[@]}" --json
+grep -A2 '"waiting": \[' "$work/out" | grep -q '"name"' || fail "--json does not name what waits on the host"
+
 expect 0 "$mtc" train "$work/device.mtx" -o "$work/device"
 expect 0 "$mtc" train "$work/host.mtx" -o "$work/host"
 grep -q "host memory planned [0-9,]* bytes .*measured: [0-9,]* bytes" "$work/out" || fail "the host's memory is not reported"

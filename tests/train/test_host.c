@@ -1,5 +1,5 @@
-/* test_host.c - where variables live is exact: a small Llama whose moments, masters, gradients and weights move to the
- * host as the device's budget falls trains to the same bits, whenever the copies are made. CPU target, poisoned. */
+/* test_host.c - what waits on the host is exact: a small Llama whose moments, masters, gradients, saved values and weights move
+ * to the host as the device's budget falls trains to the same bits, whenever the copies are made. CPU target, poisoned. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,7 @@ typedef struct {
   float loss[STEPS];
   uint64_t state; /* hash of every parameter, master and moment */
   int64_t host_bytes, peak_bytes, floor_bytes;
+  int64_t saved_bytes; /* on the host from forward to backward */
   unsigned roles; /* that have a variable on the host */
 } Outcome;
 
@@ -23,6 +24,7 @@ static Outcome train(const char *const *settings, const PlanArgs *args, const De
   session_weights(&s);
   const Plan *p = s.fit.plan;
   Outcome o = {.host_bytes = p->host_bytes, .peak_bytes = p->peak_bytes, .floor_bytes = s.fit.floor_bytes};
+  o.saved_bytes = p->programs.at[p->phases.at[0].programs[0]].saved_bytes;
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
   for (int step = 0; step < STEPS; step++) {
     session_tokens(tokens, SAMPLES * T, V, 7 + (uint64_t)step);
@@ -66,6 +68,7 @@ static void residency_is_exact(const char *const *settings, unsigned roles) {
   arena_free(a);
   assert_true(floor < whole.floor_bytes);
   unsigned seen = 0;
+  int saving[COUNT_OF(when)] = {0}; /* budgets with saved values on the host */
   for (int i = 0; i < BUDGETS; i++) {
     args.budget_bytes = floor + (whole.peak_bytes - floor) * i / BUDGETS;
     options.copies = when[i % COUNT_OF(when)];
@@ -74,9 +77,11 @@ static void residency_is_exact(const char *const *settings, unsigned roles) {
     assert_true(some.peak_bytes <= args.budget_bytes);
     assert_int_equal(some.floor_bytes, floor);
     seen |= some.roles;
+    saving[i % COUNT_OF(when)] += some.saved_bytes > 0;
     if (i == 0) assert_int_equal(some.roles, roles);
   }
   assert_int_equal(seen, roles);
+  for (int i = 0; i < COUNT_OF(when); i++) assert_true(saving[i] > 0);
 }
 
 static void in_f32(void **state) {
