@@ -66,10 +66,10 @@ static inline int64_t cuda_plan_blocks(bool flat, int64_t n) {
   return cuda > cpu ? cuda : cpu;
 }
 /* Bytes of the card that a host arena of so many variables takes: the tables of its pages, 8 bytes for each 4 KiB (H200: 24 MiB
- * were measured for 12 GiB, 182 for 96), and the nodes of their copies in the graphs (71 MiB for about 1,090 variables of Llama-2
- * 7B, which are copied in about three places each). In whole granules. */
+ * were measured for 12 GiB, 182 for 96), and the nodes of their copies in the graphs (86 MiB for about 1,090 variables of Llama-2
+ * 7B, which are copied in about four places each). In whole granules. */
 static inline int64_t target_pinning_bytes(const Target *t, int64_t host_bytes, int variables) {
-  enum { OF_A_VARIABLE = 64 << 10 };
+  enum { OF_A_VARIABLE = 96 << 10 };
   if (t->kind != DEV_CUDA || host_bytes <= 0) return 0;
   return round_up(ceil_div(host_bytes, 512) + (int64_t)variables * OF_A_VARIABLE, t->granule_bytes);
 }
