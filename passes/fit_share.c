@@ -49,6 +49,7 @@ static const Built *renumbered(const Built *b, const int *number, int nvars, Are
   Built *own = arena_copy(a, b, sizeof *b);
   own->map.unit = arena_copy(a, b->map.unit, sizeof *b->map.unit * (size_t)b->map.nunits);
   own->map.overwritten = arena_array(a, bool, nvars + 1);
+  own->first = renumbered(b->first, number, nvars, a);
   for (int u = 0; u < b->map.nunits; u++) {
     int var = b->map.unit[u].var;
     if (var < 0) continue;
