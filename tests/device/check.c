@@ -505,6 +505,20 @@ static void print_below(const Below *x) {
   for (int i = 0; i < x->n && i < MOST_BELOW; i++) printf("  BAD %s\n", x->at[i]);
 }
 
+/* Bytes that command c reads and writes, each once: what it reads under two names is there once. */
+static double moved_bytes(const LoopCase *l, int c) {
+  const Cmd *cmd = &l->c->cmds[c];
+  int nin = l->clusters.at[c].nin;
+  double bytes = 0;
+  for (int t = 0; t < cmd->ntensors; t++) {
+    bool again = false;
+    for (int i = 0; i < t && t < nin; i++)
+      again |= cmd->tensors[i].offset == cmd->tensors[t].offset;
+    if (!again) bytes += tensor_size(&cmd->tensors[t]);
+  }
+  return bytes;
+}
+
 static void time_loops(Below *below) {
   Bench b = bench_new("h200");
   static const struct {
@@ -558,9 +572,7 @@ static void time_loops(Below *below) {
   printf("loop nests; a device copy moves %.0f GB/s\n", copy);
   for (int i = 0; i < COUNT_OF(runs); i++)
     for (int c = 0; c < x[i]->c->ncmds; c++) {
-      const Cmd *cmd = &x[i]->c->cmds[c];
-      double bytes = 0, ms = time_cmd(&b, x[i]->index, c, 4);
-      for (int t = 0; t < cmd->ntensors; t++) bytes += tensor_size(&cmd->tensors[t]);
+      double bytes = moved_bytes(x[i], c), ms = time_cmd(&b, x[i]->index, c, 4);
       double rate = bytes / ms * 1e-6, share = 100 * rate / copy;
       printf("  %-34s kernel %d  %7.1f MiB %8.3f ms %6.0f GB/s %5.1f %% %s\n", x[i]->c->name, c,
              bytes / 1048576, ms, rate, share, judge_rate(below, x[i]->c->name, c, bytes, share));
