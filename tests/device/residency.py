@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TinyLlama 1.1B, T = 2048, with its variables in four places: the same job on the GPU alone and with parts of it on the host.
+"""TinyLlama 1.1B, T = 2048, with its variables in three places: the same job on the GPU alone and with parts of it on the host.
 
 usage: residency.py MTC [TARGET]     (default: h200; cpu takes a small model, to try the script)
 
