@@ -9,7 +9,7 @@ enum {
   GRANULE = 8, /* columns that a thread takes at a time */
   MAP_THREADS = 256,
   NARROW_THREADS = 256, /* of a block whose threads may have 255 registers each */
-  VECTOR_BYTES = 16 /* of one transaction */
+  VECTOR_BYTES = 16     /* of one transaction */
 };
 
 /* Where the vectors of a load wait for their use: each pass loads them again, or they stay, or they

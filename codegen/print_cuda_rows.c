@@ -212,9 +212,9 @@ static void vectors(Printer *p, const KPass *pass, bool at_use) {
     KReg r = pass->regs[i];
     if (!pr_vector_load(p, r)) continue;
     const KParam *q = &p->k->params[pr_instr(p, r)->param];
-    const char *value = p->cache[r] == CACHE_RING           ? pr_ring_value(p, r)
+    const char *value = p->cache[r] == CACHE_RING             ? pr_ring_value(p, r)
                         : at_use && p->cache[r] == CACHE_NONE ? pr_vector_value(p, r)
-                                                            : vector_slot(p, r);
+                                                              : vector_slot(p, r);
     if (p->cache[r] == CACHE_REGISTERS && GRANULE * dtype_bytes(q->dtype) % 4 == 0)
       pr_line(p, "mt_keep(%s);", value);
     pr_line(p, "const %s r%d = %s;", pr_vector_type(p, pr_instr(p, r)->param), (int)r, value);

@@ -37,7 +37,7 @@ typedef struct {
   int ncommands;
   BenchCommand *commands;
   int ngroups;
-  BenchGroup *groups;                 /* by falling seconds */
+  BenchGroup *groups;                                           /* by falling seconds */
   double predicted[BENCH_PROGRAMS], calibrated[BENCH_PROGRAMS]; /* seconds */
 } BenchReport;
 

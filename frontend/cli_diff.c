@@ -102,7 +102,8 @@ static void read_host(Arena *a, Side *s, const json_t *plan) {
     json_t *row;
     double sum = 0;
     double times = (double)int_of(plan, "accumulation"), micro = 0;
-    json_array_foreach(json_object_get(plan, "programs"), i, row) { /* the phase's begin with micro, [first,] update */
+    /* those of the phase begin with micro, first where there is one, update */
+    json_array_foreach(json_object_get(plan, "programs"), i, row) {
       const char *name = text_of(a, row, "name");
       double x = json_number_value(json_object_get(row, key[k]));
       if (i == 0)

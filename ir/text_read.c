@@ -352,11 +352,11 @@ static bool read_story(Reader *r) {
       int phase = read_choice(r, "phase", phases, COUNT_OF(phases));
       if ((ok = phase >= 0)) h->phase = (Phase)phase;
     } else if (ok) {
-      ok = !strcmp(key, "tag_id")  ? read_small(r, &h->tag_id)
-           : !strcmp(key, "layer") ? read_small(r, &h->layer)
-           : !strcmp(key, "chunk") ? read_small(r, &h->chunk)
+      ok = !strcmp(key, "tag_id")   ? read_small(r, &h->tag_id)
+           : !strcmp(key, "layer")  ? read_small(r, &h->layer)
+           : !strcmp(key, "chunk")  ? read_small(r, &h->chunk)
            : !strcmp(key, "member") ? read_small(r, &h->member)
-                                   : fail(r, "unknown word `%s`", key);
+                                    : fail(r, "unknown word `%s`", key);
     }
     if (!ok) return false;
   }

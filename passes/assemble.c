@@ -441,7 +441,8 @@ static void settle(Plan *p, const Placed *x, int64_t above) {
   for (int i = 0; i < x->n; i++) p->bufs.at[x->id[i]].offset = p->persistent_bytes + above + x->offset[i];
 }
 
-/* Takes over the places of the program before this one, whose buffers end at first_buf; false when they do not live as these do. */
+/* Takes over the places of the program before this one, whose buffers end at first_buf; false when they do not live as
+ * these do. */
 static bool placed_before(Plan *p, int first_buf, PlanProgram *out) {
   int n = p->bufs.n - first_buf, before = 0;
   if (p->programs.n == 0) return false;

@@ -18,8 +18,8 @@ void assemble_variables(Plan *p, Arena *a, const bool *host);
 int assemble_program(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
                      const int *trace, int room);
 /* The same, with values that wait on the host between forward and backward. */
-int assemble_saving(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace, const int *trace, int room,
-                    const SavedSet *saved);
+int assemble_saving(Plan *p, Arena *a, const char *name, const StorageMap *m, int ntrace,
+                    const int *trace, int room, const SavedSet *saved);
 
 /* Totals and the plan's id, once all programs and phases stand in p. */
 void assemble_finish(Plan *p, Arena *a);

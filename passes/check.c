@@ -6,8 +6,9 @@
  * value's elements lie where. Proved: buffers alive together never overlap; each access stays
  * inside a living buffer; each read finds the wanted value, element for element (at the corners,
  * unit steps and some inner points of its index space), as last written; variables are assigned
- * once and in order; the first micro-batch of a step writes the accumulators and reads none before; what lives on the host is used in stages that hold its newest content (check_copies.c); an output touches an input of its own step only where element by element is
- * safe. */
+ * once and in order; the first micro-batch of a step writes the accumulators and reads none before;
+ * what lives on the host is used in stages that hold its newest content (check_copies.c); an output
+ * touches an input of its own step only where element by element is safe. */
 #include "check.h"
 
 #include <string.h>

@@ -11,10 +11,11 @@ const char *check_buffers(const Plan *p, Arena *a);
 typedef struct {
   const Plan *p;
   int program;
-  bool fresh;     /* accumulators hold nothing when it begins */
-  int begun;      /* copies of the program before this one have begun */
-  bool *saves;    /* per buffer: an end of a copy of a saved value */
-  int *holds;     /* per buffer: of a variable, so many of its assigns; of a saved value, what was written to this buffer; or -1 */
+  bool fresh;  /* accumulators hold nothing when it begins */
+  int begun;   /* copies of the program before this one have begun */
+  bool *saves; /* per buffer: an end of a copy of a saved value */
+  int *
+      holds; /* per buffer: of a variable, so many of its assigns; of a saved value, what was written to this buffer; or -1 */
   int *under_way; /* per buffer: copies into it */
   int *leaving;   /* per buffer: copies out of it */
   bool *left;     /* per buffer: a copy out of it has begun */

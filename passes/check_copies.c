@@ -1,8 +1,8 @@
 /* check_copies.c - part of the independent proof of a plan: host variables, saved values and their stages. Input: a
  * program's copies, between its steps. Output: the first fault as a sentence.
  *
- * A variable's content is known by how many of its assigns it holds, accumulators hold nothing in front of a step; a saved value's by the stage that it was written to,
- * which nothing writes once a copy of it has begun. Proved: each copy lies between a buffer on the host and a
+ * A variable's content is known by how many of its assigns it holds, accumulators hold nothing in front of a step; a saved
+ * value's by the stage that it was written to, which nothing writes once a copy of it has begun. Proved: each copy lies between a buffer on the host and a
  * living stage of it; nothing touches either end while a copy is under way but what may; a copy carries the newest
  * content; at the end of the program every host variable holds its newest content. */
 #include "check.h"

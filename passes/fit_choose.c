@@ -104,7 +104,8 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
 /* What is known of a choice's peak: no plan of it is lower. */
 static int64_t bound_of(const FitPool *f, const Choice *c) {
   if (c->peak >= 0) return c->peak;
-  return max64(c->estimate, fit_whole_peak(f, c->res, c->saved, f->phase[c->family->phase].res[c->res].update.at[c->update].exact));
+  const Fixed *update = &f->phase[c->family->phase].res[c->res].update.at[c->update];
+  return max64(c->estimate, fit_whole_peak(f, c->res, c->saved, update->exact));
 }
 
 /* Smallest peak of a residency's choices, and whose it is; NULL when none is below `bound`. */

@@ -463,7 +463,8 @@ static Match match_programs(const Built *from, const Built *to, int members, Are
   return m;
 }
 
-/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like, those of its member. 0: not possible. */
+/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like, those of its member.
+ * 0: not possible. */
 static int translate_trace(const Trace *t, Match *m, int *out) {
   int n = 0;
   memset(m->seen, 0, sizeof *m->seen * (size_t)(m->nfrom * m->members));

@@ -106,8 +106,8 @@ static int by_speed(const void *a, const void *b) {
   return (x->trace > y->trace) - (x->trace < y->trace);
 }
 
-/* Uses of the host variables of one residency in a family's micro program, and in that of the first micro-batch of a step; host: hash
- * of the units that those are. */
+/* Uses of the host variables of one residency in a family's micro program, and in that of the first micro-batch of a
+ * step; host: hash of the units that those are. */
 typedef struct {
   HostItems items;
   HostUses uses, first;
@@ -130,7 +130,7 @@ static void cache_grow(StagedCache *c) {
     if (old.slot[i].key) c->slot[cache_slot(c, old.slot[i].key)] = old.slot[i];
 }
 
-/* staged_at for a trace of a family at one micro-batch. */
+/* fit_staged_at for a trace of a family at one micro-batch. */
 static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged *s, int room) {
   StagedCache *c = b->family->staged;
   int64_t fact[] = {at, b->trace, room};

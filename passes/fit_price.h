@@ -30,8 +30,8 @@ typedef struct {
 } Pricing;
 
 /* live has room for the steps and one more, and is filled in. */
-Staged fit_staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses, const HostItems *items,
-                  int64_t *live);
+Staged fit_staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses,
+                  const HostItems *items, int64_t *live);
 Fixed fit_staged_at(const Staged *s, int room);
 /* Adds it with each update that is worth it. Times are of the first micro-batch of a step and of another one. */
 void fit_add_choice(const Pricing *x, Choice c, int64_t first_ns, int64_t micro_ns, int64_t height);

@@ -14,7 +14,8 @@ typedef struct {
 } Beaten;
 
 static Beaten beaten_by(const PhasePool *pool, Arena *a) {
-  Beaten b = {.ns = arena_array(a, int64_t, pool->all.n + 1), .peak = arena_array(a, int64_t, pool->all.n + 1)};
+  Beaten b = {.ns = arena_array(a, int64_t, pool->all.n + 1),
+              .peak = arena_array(a, int64_t, pool->all.n + 1)};
   for (int i = 0; i < pool->all.n; i++) {
     const Choice *c = &pool->all.at[i];
     if (b.n > 0 && c->estimate >= b.peak[b.n - 1]) continue;
@@ -42,8 +43,8 @@ typedef struct {
   const Beaten *beaten;
   const Bare *bare;
   const Priced *price;
-  bool one;      /* the micro-batch is the first and the last of its step */
-  int64_t ns;    /* of the steps */
+  bool one;   /* the micro-batch is the first and the last of its step */
+  int64_t ns; /* of the steps */
   SavedSet saved;
   Timeline time;
   Priced rest; /* without what waits on the host */
@@ -66,7 +67,8 @@ static int64_t bus_ns(const Target *t, int64_t in, int64_t out) {
 /* Each host variable is copied at least once in the directions that the program uses it in. */
 static int64_t least_copying(const Saving *s, const HostItems *items, const HostUses *uses) {
   int nclusters = s->bare->family->micro[0]->clusters.n;
-  bool *read = arena_array(s->arena, bool, items->n + 1), *written = arena_array(s->arena, bool, items->n + 1);
+  bool *read = arena_array(s->arena, bool, items->n + 1),
+       *written = arena_array(s->arena, bool, items->n + 1);
   int64_t in = s->saved.bytes, out = s->saved.bytes;
   for (int i = 0; i < uses->first[nclusters]; i++) {
     const HostUse *u = &uses->list[i];
@@ -83,30 +85,38 @@ static void add_with(const Saving *s, int res) {
   const FitPool *f = s->x->f;
   const Resident *r = &s->x->pool->res[res];
   const Fixed *fastest = &vec_last(&r->update);
-  int64_t least = fit_whole_peak(f, res, &s->saved, max64(s->height, max64(r->update.at[0].bytes, r->sample.bytes)));
+  int64_t least = fit_whole_peak(f, res, &s->saved,
+                                 max64(s->height, max64(r->update.at[0].bytes, r->sample.bytes)));
   if (least > f->x.target->usable_bytes) return;
   if (is_beaten(s->beaten, step_ns(s, s->ns, fastest), least)) return;
   const Built *micro = s->bare->family->micro[0];
   const StorageMap *m = s->one ? &micro->first->map : &micro->map;
-  HostItems items = stage_items(m, f->x.job->vars, f->res.at[res].host, &s->saved, s->price->unit_bytes, s->arena);
+  HostItems items = stage_items(m, f->x.job->vars, f->res.at[res].host, &s->saved,
+                                s->price->unit_bytes, s->arena);
   HostUses uses = stage_uses(m, &items, s->arena);
   int64_t ns = max64(s->ns, least_copying(s, &items, &uses));
   if (is_beaten(s->beaten, step_ns(s, ns, fastest), least)) return;
   Staged staged = fit_staged(f, &s->rest, &s->time, &uses, &items, s->live);
   if (s->one) staged.problem.ns = s->price->first_ns;
-  Choice c = {.family = s->bare->family, .micro_batch = s->x->at, .trace = s->bare->trace, .res = res, .peak = -1};
+  Choice c = {.family = s->bare->family,
+              .micro_batch = s->x->at,
+              .trace = s->bare->trace,
+              .res = res,
+              .peak = -1};
   int64_t before = INT64_MAX;
   for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
     Fixed v = fit_staged_at(&staged, c.room);
     if (v.ns >= before) continue;
     before = v.ns;
-    if (is_beaten(s->beaten, step_ns(s, v.ns, fastest), fit_whole_peak(f, res, &s->saved, v.bytes))) continue;
+    if (is_beaten(s->beaten, step_ns(s, v.ns, fastest), fit_whole_peak(f, res, &s->saved, v.bytes)))
+      continue;
     if (!c.saved) {
       SavedSet *kept = arena_copy(f->x.arena, &s->saved, sizeof s->saved);
       kept->unit = arena_copy(f->x.arena, s->saved.unit, sizeof *kept->unit * (size_t)kept->n);
       c.saved = kept;
     }
-    fit_add_choice(s->x, c, s->one ? v.ns : v.ns - (s->bare->ns - s->bare->first_ns), v.ns, v.bytes);
+    fit_add_choice(s->x, c, s->one ? v.ns : v.ns - (s->bare->ns - s->bare->first_ns), v.ns,
+                   v.bytes);
   }
 }
 
@@ -125,7 +135,9 @@ static void add_part(Saving *s, const Timeline *time, const SavedSet *all, int p
   s->height = fit_height(&s->rest, &(Trace){.time = s->time}, s->live);
   for (int res = 0; res < f->res.n; res++) {
     const Residency *r = &f->res.at[res];
-    if (!r->whole || r->micro != s->bare->family->early || s->saved.bytes > f->args.host_bytes - r->host_bytes) continue;
+    if (!r->whole || r->micro != s->bare->family->early ||
+        s->saved.bytes > f->args.host_bytes - r->host_bytes)
+      continue;
     add_with(s, res);
   }
 }
@@ -136,7 +148,8 @@ static void add_trace(const Pricing *x, const Bare *b, const Beaten *beaten) {
   s.one = x->steps == 1;
   s.ns = s.one ? b->first_ns : b->ns;
   const Timeline *time = &b->family->traces.at[b->trace].time;
-  SavedSet all = saved_values(&b->family->micro[0]->map, time, s.price->ns, s.price->unit_bytes, x->f->x.target, s.arena);
+  SavedSet all = saved_values(&b->family->micro[0]->map, time, s.price->ns, s.price->unit_bytes,
+                              x->f->x.target, s.arena);
   for (int part = 1; part <= SAVED_PARTS && all.n > 0; part++) add_part(&s, time, &all, part);
   arena_free(s.arena);
 }
@@ -146,6 +159,7 @@ void fit_add_saved(const PhasePool *pool, const Pricing *at, int n) {
   Beaten beaten = beaten_by(pool, a);
   for (int k = 0; k < n; k++)
     for (int early = 0; early < 2; early++)
-      for (int i = 0; i < at[k].best[early].n; i++) add_trace(&at[k], &at[k].best[early].at[i], &beaten);
+      for (int i = 0; i < at[k].best[early].n; i++)
+        add_trace(&at[k], &at[k].best[early].at[i], &beaten);
   arena_free(a);
 }

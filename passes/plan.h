@@ -148,11 +148,12 @@ typedef struct {
   int64_t stride[MAX_RANK]; /* elements */
 } Storage;
 
-/* A copy between a buffer on the host - a variable, or the place where a saved value waits - and its stage on the device. It begins when all steps before `begin` have run, and is over before
- * step `end` runs (nsteps: before the program ends); between the two it runs beside the steps. Copies of one direction run one after
- * another in their order in the program. At one step, copies to the host stand first; one that ends where it begins is over before
- * the next begins. A stage is a device buffer of the variable or value of its host buffer, live from the begin of its
- * copy in (or its first writer) to the end of its copy out (or its last reader). */
+/* A copy between a buffer on the host - a variable, or the place where a saved value waits - and its stage on the device.
+ * It begins when all steps before `begin` have run, and is over before step `end` runs (nsteps: before the program ends);
+ * between the two it runs beside the steps. Copies of one direction run one after another in their order in the program.
+ * At one step, copies to the host stand first; one that ends where it begins is over before the next begins. A stage is a
+ * device buffer of the variable or value of its host buffer, live from the begin of its copy in (or its first writer) to
+ * the end of its copy out (or its last reader). */
 typedef struct {
   int host, stage;   /* buffers */
   bool to_host;
@@ -229,7 +230,8 @@ typedef struct Plan {
   VEC(PlanPhase) phases;
   int64_t persistent_bytes; /* on the device */
   int64_t host_persistent_bytes; /* of variables on the host */
-  int64_t host_bytes;     /* pinned host arena: they and the saved values of the program that saves the most; <= host_budget_bytes */
+  int64_t host_bytes;     /* pinned host arena: they and the saved values of the program that saves the most;
+                             <= host_budget_bytes */
   int64_t host_budget_bytes; /* --host-ram */
   int64_t arena_bytes;    /* persistent + the largest transient region */
   int64_t peak_bytes;     /* arena + overhead + reserve; <= budget */

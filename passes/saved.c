@@ -24,11 +24,13 @@ typedef struct {
 } Waits;
 
 static void use(Waits *w, int unit, int64_t begin, int64_t end) {
-  if (w->used[unit] >= 0 && begin - w->used[unit] > w->wait[unit]) w->wait[unit] = begin - w->used[unit];
+  if (w->used[unit] >= 0 && begin - w->used[unit] > w->wait[unit])
+    w->wait[unit] = begin - w->used[unit];
   w->used[unit] = end;
 }
 
-static const int64_t *longest_waits(const StorageMap *m, const Timeline *t, const int64_t *ns, Arena *a) {
+static const int64_t *longest_waits(const StorageMap *m, const Timeline *t, const int64_t *ns,
+                                    Arena *a) {
   Waits w = {arena_array(a, int64_t, m->nunits + 1), arena_array(a, int64_t, m->nunits + 1)};
   for (int u = 0; u < m->nunits; u++) w.used[u] = -1;
   int64_t now = 0;
@@ -46,8 +48,8 @@ static const int64_t *longest_waits(const StorageMap *m, const Timeline *t, cons
 /* A copy has a price of its own: what is smaller than this part of the whole stays. */
 enum { SMALLEST_OF = 4096 };
 
-SavedSet saved_values(const StorageMap *m, const Timeline *t, const int64_t *ns, const int64_t *unit_bytes, const Target *target,
-                   Arena *a) {
+SavedSet saved_values(const StorageMap *m, const Timeline *t, const int64_t *ns,
+                      const int64_t *unit_bytes, const Target *target, Arena *a) {
   bool *may = once_made(m, t, a);
   const int64_t *wait = longest_waits(m, t, ns, a);
   int64_t sum = 0;

@@ -18,8 +18,8 @@ typedef struct {
 enum { SAVED_PARTS = 4 };
 
 /* All that may wait. ns is per cluster, unit_bytes are aligned sizes. */
-SavedSet saved_values(const StorageMap *m, const Timeline *t, const int64_t *ns, const int64_t *unit_bytes, const Target *target,
-                   Arena *a);
+SavedSet saved_values(const StorageMap *m, const Timeline *t, const int64_t *ns,
+                      const int64_t *unit_bytes, const Target *target, Arena *a);
 /* `part` of SAVED_PARTS of their bytes. */
 SavedSet saved_part(const SavedSet *all, int part, const int64_t *unit_bytes, Arena *a);
 /* The same timeline with these units in buffers of their own, which take over no others and are not taken over: their

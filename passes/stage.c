@@ -86,7 +86,14 @@ int64_t stage_long_wait(const Target *t, int64_t bytes) {
 
 static void open_window(Windows *w, int step, const HostUse *u) {
   int item = u->item;
-  StageWindow x = {.item = item, .first = step, .last = step, .in = u->read, .out = u->write, .in_begin = step, .before = w->last[item], .next = -1};
+  StageWindow x = {.item = item,
+                   .first = step,
+                   .last = step,
+                   .in = u->read,
+                   .out = u->write,
+                   .in_begin = step,
+                   .before = w->last[item],
+                   .next = -1};
   x.bytes = w->p->items->bytes[item];
   if (w->last[item] < 0)
     w->head[item] = w->window.n;

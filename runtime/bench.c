@@ -101,7 +101,9 @@ static bool run_whole(Replay *r, Recording *x, int run, Fail *f) {
 }
 
 static bool run_timed(Replay *r, Recording *x, int run, int most, Fail *f) {
-  if (!fill_inputs(r, x->to->program, f) || !r->api->time(r->device, x->to->program, x->start, NULL, f)) return false;
+  if (!fill_inputs(r, x->to->program, f) ||
+      !r->api->time(r->device, x->to->program, x->start, NULL, f))
+    return false;
   if (run < 0) return true;
   for (int i = 0; i < x->ncmds; i++)
     x->cmd[(int64_t)i * most + run] = x->start[i + 1] - x->start[i];
@@ -163,8 +165,8 @@ bool bench_run(const Program *p, const BenchOptions *o, Arena *a, BenchResult *t
   if (!replay_open(&r, p, &options, f)) return false;
   if (!to->overhead_bytes) to->overhead_bytes = r.api->measured(r.device) - p->arena_bytes;
   if (!p->cuda || to->overhead_bytes < 0) to->overhead_bytes = 0;
-  bool ok = start_values(&r, p->seed, NULL, f) && write_scalars(&r, &p->phases[o->phase], f) && time_programs(&r, o, a, to, f) &&
-            r.api->copy_rate(r.device, &to->copy_rate, f);
+  bool ok = start_values(&r, p->seed, NULL, f) && write_scalars(&r, &p->phases[o->phase], f) &&
+            time_programs(&r, o, a, to, f) && r.api->copy_rate(r.device, &to->copy_rate, f);
   replay_close(&r);
   return ok;
 }

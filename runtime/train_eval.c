@@ -58,7 +58,8 @@ static bool run_batch(Train *t, const RunPhase *ph, const Batch *b, int64_t real
                       double weight[2], Fail *f) {
   Replay *r = &t->replay;
   double inv = b->valid > 0 ? 1.0 / (double)b->valid : 0, loss, metric;
-  if (!variables_fill(r, PV_METRIC, 0, f) || !scalar_write_f32(r, &t->scalars, SC_INV_COUNT, inv, f) ||
+  if (!variables_fill(r, PV_METRIC, 0, f) ||
+      !scalar_write_f32(r, &t->scalars, SC_INV_COUNT, inv, f) ||
       !scalar_write_f32(r, &t->scalars, SC_INV_ACCUM, 1, f) || !feed_write(r, &ph->eval, b, 0, f) ||
       !replay_run(r, ph->setting->eval, f) || !scalar_read(r, t->eval, &loss, f) ||
       !scalar_read(r, t->eval_metric, &metric, f))

@@ -1,7 +1,8 @@
 /* train_nonfinite.c - steps whose gradients are not finite: which parameter, which value.
  *
  * Both are found by computing the step's gradients again, with the factor on the loss that they
- * had. Weights and optimizer state are read only; accumulators hold nothing between steps. A model whose micro-steps change variables cannot be asked twice. */
+ * had. Weights and optimizer state are read only; accumulators hold nothing between steps. A model
+ * whose micro-steps change variables cannot be asked twice. */
 #include "train_parts.h"
 
 #include "convert.h"

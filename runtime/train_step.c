@@ -44,7 +44,8 @@ bool train_micro_inputs(Train *t, const RunPhase *ph, const Batch *b, int64_t mi
 bool train_micro(Train *t, const RunPhase *ph, const Batch *b, int64_t micro, Fail *f) {
   double begun = t->profile ? profile_begin(t->profile, &t->replay, f) : 0;
   if (!train_micro_inputs(t, ph, b, micro, f)) return false;
-  if (t->profile) profile_copy(t->profile, "batch to device", feed_bytes(micro_feed(ph, micro)), begun);
+  if (t->profile)
+    profile_copy(t->profile, "batch to device", feed_bytes(micro_feed(ph, micro)), begun);
   return run_program(t, phase_micro(ph->setting, micro), f);
 }
 
@@ -68,8 +69,7 @@ static bool begin_step(Train *t, Fail *f) {
 StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *r, Fail *f) {
   const ProgramPhase *set = ph->setting;
   r->lr = schedule_lr(set, ph->steps, t->state.phase_step);
-  if (!begin_step(t, f) || !write_step_scalars(t, ph, b, r->lr, f))
-    return STEP_FAILED;
+  if (!begin_step(t, f) || !write_step_scalars(t, ph, b, r->lr, f)) return STEP_FAILED;
   for (int64_t m = 0; m < set->accumulation; m++) {
     if (!train_micro(t, ph, b, m, f)) return STEP_FAILED;
     crash_point("micro-step");

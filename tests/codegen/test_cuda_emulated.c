@@ -111,8 +111,7 @@ static void agree_with_references(int choice) {
   begin(&e);
   cuda_build_choice(e.bench.build, choice);
   for (int i = 0; i < COUNT_OF(loops); i++) add_loop(&e, &loops[i]);
-  for (int i = 0; i < COUNT_OF(scatters) && choice == CUDA_FULL; i++)
-    add_scatter(&e, &scatters[i]);
+  for (int i = 0; i < COUNT_OF(scatters) && choice == CUDA_FULL; i++) add_scatter(&e, &scatters[i]);
   open_without(&e, NULL);
   int early = run_all(&e, false), late = run_all(&e, true);
   end(&e);

@@ -6,8 +6,6 @@ import subprocess
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
 MODELS = os.path.abspath(f"{HERE}/../../models")
 SMALL = {"Llama": "V = 256, D = 64, H = 4, KV = 2, L = 4, F = 128", "Qwen2": "V = 256, D = 64, H = 4, KV = 2, L = 4, F = 128",
          "GPT2": "V = 256, D = 64, H = 4, L = 4"}

@@ -201,7 +201,8 @@ static void the_budget_holds_in_every_phase(void **state) {
   assert_int_equal(r.plan->phases.n, 2);
   for (int i = 0; i < 2; i++) {
     assert_true(r.plan->phases.at[i].peak_bytes <= p.budget_bytes);
-    assert_true(r.plan->phases.at[i].programs[PROG_MICRO] >= 0 && r.plan->phases.at[i].programs[PROG_UPDATE] >= 0);
+    assert_true(r.plan->phases.at[i].programs[PROG_MICRO] >= 0 &&
+                r.plan->phases.at[i].programs[PROG_UPDATE] >= 0);
   }
   assert_int_equal(r.plan->peak_bytes, r.plan->phases.at[r.phase].peak_bytes);
   arena_free(a);

@@ -175,7 +175,8 @@ static void non_finite(void **state) {
       old[k] =
           arena_copy(a, v[k], sizeof(double) * (size_t)shape_count(&job->vars->all.at[k].shape));
     run_update(a, job, g, v, false, 1e-2);
-    unsigned kept = 1 << VAR_PARAM | 1 << VAR_MASTER | 1 << VAR_MOMENT | 1 << VAR_OPT | 1 << VAR_ACCUM;
+    unsigned kept =
+        1 << VAR_PARAM | 1 << VAR_MASTER | 1 << VAR_MOMENT | 1 << VAR_OPT | 1 << VAR_ACCUM;
     assert_vars(job, old, v, kept, 0);
     assert_true(v[var_find(job->vars, "metric.skipped")][0] == i + 1);
   }

@@ -28,7 +28,8 @@ static Small small(int64_t step_ns) {
     x.ns[i] = c->at[i].ns = step_ns;
   }
   x.unit_bytes = arena_array(a, int64_t, x.s.m.nunits + 1);
-  for (int u = 0; u < x.s.m.nunits; u++) x.unit_bytes[u] = round_up(x.s.m.unit[u].bytes, PLAN_ALIGN);
+  for (int u = 0; u < x.s.m.nunits; u++)
+    x.unit_bytes[u] = round_up(x.s.m.unit[u].bytes, PLAN_ALIGN);
   x.time = timeline_run(&x.s.m, a, c->n, arena_copy(a, x.order, sizeof x.order), false);
   x.unit = x.s.m.place[x.s.h].unit;
   return x;
@@ -104,7 +105,8 @@ static void they_stand_apart(void **state) {
   Timeline t = saved_apart(&x.time, &all, x.s.m.nunits, x.s.a);
   assert_int_equal(t.n, x.time.n);
   for (int i = 0; i < t.n; i++) {
-    bool touches = t.at[i].unit == x.unit || (x.time.at[i].takes >= 0 && x.time.at[x.time.at[i].takes].unit == x.unit);
+    bool touches = t.at[i].unit == x.unit ||
+                   (x.time.at[i].takes >= 0 && x.time.at[x.time.at[i].takes].unit == x.unit);
     assert_int_equal(t.at[i].takes, touches ? -1 : x.time.at[i].takes);
   }
   arena_free(x.s.a);
@@ -123,9 +125,13 @@ static Planned planned(void) {
   Arena *a = p.x.s.a;
   SavedSet all = may_wait(&p.x);
   p.plan = arena_new_of(a, Plan);
-  *p.plan = (Plan){.job = p.x.s.plan->job, .target = target_by_name("cpu"), .budget_bytes = INT64_MAX, .host_budget_bytes = all.bytes};
+  *p.plan = (Plan){.job = p.x.s.plan->job,
+                   .target = target_by_name("cpu"),
+                   .budget_bytes = INT64_MAX,
+                   .host_budget_bytes = all.bytes};
   assemble_variables(p.plan, a, NULL);
-  assemble_saving(p.plan, a, "micro", &p.x.s.m, p.x.s.c.n, arena_copy(a, p.x.order, sizeof p.x.order), 0, &all);
+  assemble_saving(p.plan, a, "micro", &p.x.s.m, p.x.s.c.n,
+                  arena_copy(a, p.x.order, sizeof p.x.order), 0, &all);
   assemble_finish(p.plan, a);
   p.micro = &p.plan->programs.at[0];
   return p;

@@ -236,7 +236,8 @@ static inline void toy_host_code(Arena *a, const Program *p, ProgramCode *c, int
  * transient. */
 static inline void toy_to_host(Arena *a, Program *p, bool late) {
   int64_t stages = p->arena_bytes;
-  for (int i = 0; i < p->nprograms; i++) toy_host_code(a, p, &p->programs[i], stages, i < 2 || i == 4, late);
+  for (int i = 0; i < p->nprograms; i++)
+    toy_host_code(a, p, &p->programs[i], stages, i < 2 || i == 4, late);
   for (int v = TOY_W; v <= TOY_GRAD; v++) p->vars[v].at.host = true;
   p->host_bytes = 4096 * (TOY_GRAD + 1);
   p->arena_bytes = p->peak_bytes = stages + 4096 * (TOY_GRAD + 1);
