@@ -268,7 +268,7 @@ static bool add_group(const Makes *m, int chunks, int group, bool early) {
 /* Groups that are asked for, with the loss head whole or in its first split. */
 static bool add_groups(const Makes *m) {
   int group = m->f->args.group, split = m->f->args.chunks > 0 ? m->f->args.chunks : 1;
-  if (group <= 1) return true;
+  if (group == 1) return true;
   for (int i = 0; i < m->pool->families.n && m->f->args.chunks == 0; i++)
     if (m->pool->families.at[i].chunks == CHUNKS_FACTOR) split = CHUNKS_FACTOR;
   bool early = m->f->res.at[m->f->res.n - 1].micro;
@@ -342,6 +342,7 @@ FitPool *fit_pool_like(const FitPool *like, const Job *job, Arena *a, const Plan
   *f = (FitPool){.x = {.job = job, .target = args->target, .arena = a, .recompute = mode},
              .args = *args,
              .nphases = job->phases.n};
+  if (f->args.group == 0) f->args.group = 1;
   if (args->only_if_it_can && hopeless(f, fit_capped_budget(args))) return f;
   if (like && like->phase) f->number = fit_same_variables(like->x.job->vars, job->vars, a);
   if (f->number) f->like = like;

@@ -30,26 +30,26 @@ static Fixed placed(const FitPool *f, const Built *b, int res) {
   return x;
 }
 
-Fixed fit_staged_at(const Staged *s, int room) {
+Fixed fit_staged_at(const StageProblem *s, int room) {
   Arena *a = arena_new();
-  StageProblem p = s->problem;
+  StageProblem p = *s;
   p.room = room;
   StagePlan plan = stage_plan(&p, a);
   arena_free(a);
   return (Fixed){.bytes = plan.peak, .ns = plan.ns, .room = room};
 }
 
-Staged fit_staged(const FitPool *f, const Priced *price, const Timeline *time, const HostUses *uses, const HostItems *items,
-                  int64_t *live) {
+StageProblem fit_staged(const FitPool *f, const Priced *price, const Timeline *time,
+                        const HostUses *uses, const HostItems *items, int64_t *live) {
   timeline_live(time, price->unit_bytes, price->workspace, live);
   for (int s = 0; s < time->nsteps; s++) live[s] += price->inputs_bytes;
-  return (Staged){.problem = {.nsteps = time->nsteps,
-                              .trace = time->trace,
-                              .ns = price->ns,
-                              .uses = uses,
-                              .items = items,
-                              .target = f->x.target,
-                              .live = live}};
+  return (StageProblem){.nsteps = time->nsteps,
+                        .trace = time->trace,
+                        .ns = price->ns,
+                        .uses = uses,
+                        .items = items,
+                        .target = f->x.target,
+                        .live = live};
 }
 
 /* The update with more and more room for its copies, while that makes it faster. */
@@ -62,7 +62,7 @@ static void price_update(const FitPool *f, const Built *b, int res, Resident *ou
   Timeline time = timeline_run(&b->map, a, b->clusters.n, as_it_stands(b->clusters.n, a), false);
   HostItems items = stage_items(&b->map, f->x.job->vars, f->res.at[res].host, &(SavedSet){0}, NULL, a);
   HostUses uses = stage_uses(&b->map, &items, a);
-  Staged s = fit_staged(f, &price, &time, &uses, &items, arena_array(a, int64_t, time.nsteps + 2));
+  StageProblem s = fit_staged(f, &price, &time, &uses, &items, arena_array(a, int64_t, time.nsteps + 2));
   for (int room = 0; room < UPDATE_ROOMS; room++) {
     Fixed v = fit_staged_at(&s, room);
     const Fixed *last = out->update.n ? &vec_last(&out->update) : NULL;
@@ -84,16 +84,20 @@ static void price_plain(const FitPool *f, const PhasePool *pool, int res, Reside
 
 /* ---- choices ---- */
 
-/* With each update that is worth it: the fastest that needs no more than the micro-batch, and the faster ones. Times are of
- * the first micro-batch of a step and of another one. */
-void fit_add_choice(const Pricing *x, Choice c, int64_t first_ns, int64_t micro_ns, int64_t height) {
+int64_t fit_step_ns(const Pricing *x, const Bare *b, int64_t micro_ns, const Fixed *update) {
+  int64_t saved = fit_alone(x) ? 0 : b->ns - b->first_ns;
+  return mul64(x->steps, micro_ns) - saved + update->ns;
+}
+
+/* With each update that is worth it: the fastest that needs no more than the micro-batch, and the faster ones. */
+void fit_add_choice(const Pricing *x, Choice c, const Bare *b, int64_t micro_ns, int64_t height) {
   const Resident *r = &x->pool->res[c.res];
   int from = 0;
   while (from + 1 < r->update.n && r->update.at[from + 1].bytes <= height) from++;
   for (int i = from; i < r->update.n; i++) {
     const Fixed *u = &r->update.at[i];
     c.update = i;
-    c.step_ns = first_ns + mul64(x->steps - 1, micro_ns) + u->ns;
+    c.step_ns = fit_step_ns(x, b, micro_ns, u);
     c.estimate = fit_whole_peak(x->f, c.res, c.saved, max64(height, max64(u->bytes, r->sample.bytes)));
     vec_push(x->f->x.arena, &x->pool->all, c);
   }
@@ -131,7 +135,7 @@ static void cache_grow(StagedCache *c) {
 }
 
 /* fit_staged_at for a trace of a family at one micro-batch. */
-static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged *s, int room) {
+static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const StageProblem *s, int room) {
   StagedCache *c = b->family->staged;
   int64_t fact[] = {at, b->trace, room};
   uint64_t key = hash_bytes(fact, sizeof fact, host) | 1;
@@ -152,25 +156,24 @@ static Fixed staged_once(const Bare *b, int64_t at, uint64_t host, const Staged 
 static void add_resident(const Pricing *x, const Bare *b, FamilyUses *const *uses, const Priced *price) {
   const FitPool *f = x->f;
   const Trace *t = &b->family->traces.at[b->trace];
-  Staged s = {0}; /* but for the uses the same with each residency */
+  StageProblem s = {0}; /* but for the uses the same with each residency */
   for (int res = 0; res < f->res.n; res++) {
     if (f->res.at[res].host_bytes == 0 || f->res.at[res].micro != b->family->early) continue;
-    Choice c = {.family = b->family, .micro_batch = x->at, .trace = b->trace, .res = res, .peak = -1};
+    Choice c = fit_choice(x, b, res);
     if (!f->res.at[res].micro) {
-      fit_add_choice(x, c, b->first_ns, b->ns, b->height);
+      fit_add_choice(x, c, b, fit_bare_ns(x, b), b->height);
       continue;
     }
-    if (!s.problem.live)
+    if (!s.live)
       s = fit_staged(f, price, &t->time, NULL, NULL, arena_array(x->arena, int64_t, t->n + 2));
-    s.problem.items = &uses[res]->items;
-    bool one = x->steps == 1;
-    s.problem.uses = one ? &uses[res]->first : &uses[res]->uses;
-    if (one) s.problem.ns = price->first_ns;
+    s.items = &uses[res]->items;
+    s.uses = fit_alone(x) ? &uses[res]->first : &uses[res]->uses;
+    if (fit_alone(x)) s.ns = price->first_ns;
     int64_t before = INT64_MAX;
     for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
       Fixed v = staged_once(b, x->at, uses[res]->host, &s, c.room);
       if (v.ns >= before) continue;
-      fit_add_choice(x, c, one ? v.ns : v.ns - (b->ns - b->first_ns), v.ns, v.bytes);
+      fit_add_choice(x, c, b, v.ns, v.bytes);
       before = v.ns;
     }
   }
@@ -196,7 +199,7 @@ static void bare_traces(const Pricing *x, const Family *fam, const Priced *price
     }
     for (int res = 0; res < f->res.n; res++)
       if (f->res.at[res].host_bytes == 0 && !fam->early)
-        fit_add_choice(x, (Choice){.family = fam, .micro_batch = x->at, .trace = i, .res = res, .peak = -1}, b.first_ns, b.ns, b.height);
+        fit_add_choice(x, fit_choice(x, &b, res), &b, fit_bare_ns(x, &b), b.height);
     vec_push(x->arena, out, b);
   }
 }
@@ -245,7 +248,7 @@ static Pricing add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, Fa
   for (int i = 0; i < pool->families.n; i++) {
     const Family *fam = &pool->families.at[i];
     if (at < fam->least || at > fam->most || at % fam->group) continue;
-    if (fam->group != (f->args.group > 1 ? f->args.group : 1)) continue;
+    if (fam->group != f->args.group) continue;
     x.price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
     bare_traces(&x, fam, &x.price[i], &list[fam->early]);
   }

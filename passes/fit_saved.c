@@ -3,8 +3,6 @@
  *
  * A simulation of the copies is the dear part. Before it, a candidate is measured by what it cannot do without: the steps, the
  * copies' share of the bus, the bytes that stay; one that is beaten even so is not simulated. */
-#include <stdlib.h>
-
 #include "fit_price.h"
 
 /* Of candidates by rising time: the least peak of any that is no slower. */
@@ -43,7 +41,6 @@ typedef struct {
   const Beaten *beaten;
   const Bare *bare;
   const Priced *price;
-  bool one;   /* the micro-batch is the first and the last of its step */
   int64_t ns; /* of the steps */
   SavedSet saved;
   Timeline time;
@@ -51,12 +48,6 @@ typedef struct {
   int64_t *live, height;
   Arena *arena;
 } Saving;
-
-/* Of a step whose micro-batches take so long, all but the first of which may take less. */
-static int64_t step_ns(const Saving *s, int64_t micro_ns, const Fixed *update) {
-  int64_t first = s->one ? micro_ns : micro_ns - (s->bare->ns - s->bare->first_ns);
-  return first + mul64(s->x->steps - 1, micro_ns) + update->ns;
-}
 
 /* Copies of both directions that run beside one another. */
 static int64_t bus_ns(const Target *t, int64_t in, int64_t out) {
@@ -82,41 +73,38 @@ static int64_t least_copying(const Saving *s, const HostItems *items, const Host
 }
 
 static void add_with(const Saving *s, int res) {
-  const FitPool *f = s->x->f;
-  const Resident *r = &s->x->pool->res[res];
+  const Pricing *x = s->x;
+  const FitPool *f = x->f;
+  const Resident *r = &x->pool->res[res];
   const Fixed *fastest = &vec_last(&r->update);
   int64_t least = fit_whole_peak(f, res, &s->saved,
                                  max64(s->height, max64(r->update.at[0].bytes, r->sample.bytes)));
   if (least > f->x.target->usable_bytes) return;
-  if (is_beaten(s->beaten, step_ns(s, s->ns, fastest), least)) return;
+  if (is_beaten(s->beaten, fit_step_ns(x, s->bare, s->ns, fastest), least)) return;
   const Built *micro = s->bare->family->micro[0];
-  const StorageMap *m = s->one ? &micro->first->map : &micro->map;
+  const StorageMap *m = fit_alone(x) ? &micro->first->map : &micro->map;
   HostItems items = stage_items(m, f->x.job->vars, f->res.at[res].host, &s->saved,
                                 s->price->unit_bytes, s->arena);
   HostUses uses = stage_uses(m, &items, s->arena);
   int64_t ns = max64(s->ns, least_copying(s, &items, &uses));
-  if (is_beaten(s->beaten, step_ns(s, ns, fastest), least)) return;
-  Staged staged = fit_staged(f, &s->rest, &s->time, &uses, &items, s->live);
-  if (s->one) staged.problem.ns = s->price->first_ns;
-  Choice c = {.family = s->bare->family,
-              .micro_batch = s->x->at,
-              .trace = s->bare->trace,
-              .res = res,
-              .peak = -1};
+  if (is_beaten(s->beaten, fit_step_ns(x, s->bare, ns, fastest), least)) return;
+  StageProblem staged = fit_staged(f, &s->rest, &s->time, &uses, &items, s->live);
+  if (fit_alone(x)) staged.ns = s->price->first_ns;
+  Choice c = fit_choice(x, s->bare, res);
   int64_t before = INT64_MAX;
   for (c.room = 0; c.room <= MICRO_ROOMS; c.room++) {
     Fixed v = fit_staged_at(&staged, c.room);
     if (v.ns >= before) continue;
     before = v.ns;
-    if (is_beaten(s->beaten, step_ns(s, v.ns, fastest), fit_whole_peak(f, res, &s->saved, v.bytes)))
+    if (is_beaten(s->beaten, fit_step_ns(x, s->bare, v.ns, fastest),
+                  fit_whole_peak(f, res, &s->saved, v.bytes)))
       continue;
     if (!c.saved) {
       SavedSet *kept = arena_copy(f->x.arena, &s->saved, sizeof s->saved);
       kept->unit = arena_copy(f->x.arena, s->saved.unit, sizeof *kept->unit * (size_t)kept->n);
       c.saved = kept;
     }
-    fit_add_choice(s->x, c, s->one ? v.ns : v.ns - (s->bare->ns - s->bare->first_ns), v.ns,
-                   v.bytes);
+    fit_add_choice(x, c, s->bare, v.ns, v.bytes);
   }
 }
 
@@ -145,8 +133,7 @@ static void add_part(Saving *s, const Timeline *time, const SavedSet *all, int p
 static void add_trace(const Pricing *x, const Bare *b, const Beaten *beaten) {
   Saving s = {.x = x, .beaten = beaten, .bare = b, .arena = arena_new()};
   s.price = &x->price[b->family - x->pool->families.at];
-  s.one = x->steps == 1;
-  s.ns = s.one ? b->first_ns : b->ns;
+  s.ns = fit_bare_ns(x, b);
   const Timeline *time = &b->family->traces.at[b->trace].time;
   SavedSet all = saved_values(&b->family->micro[0]->map, time, s.price->ns, s.price->unit_bytes,
                               x->f->x.target, s.arena);

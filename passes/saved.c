@@ -1,8 +1,6 @@
 /* saved.c - which values wait on the host between forward and backward (see saved.h). */
 #include "saved.h"
 
-#include <string.h>
-
 #include "stage.h"
 
 /* What may wait: made whole by one forward step, once, and no result. */
