@@ -90,8 +90,12 @@ static const struct {
 #undef X
 };
 
+int var_scalar_known(const Vars *v, StepScalar s) {
+  return var_find(v, step_scalars[s].path);
+}
+
 int var_scalar(Vars *v, StepScalar s) {
-  int found = var_find(v, step_scalars[s].path);
+  int found = var_scalar_known(v, s);
   if (found >= 0) return found;
   Var var = {.path = step_scalars[s].path,
              .role = VAR_SCALAR,

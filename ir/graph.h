@@ -88,6 +88,7 @@ Vars *vars_new(Arena *a);
 int var_add(Vars *v, Var var);                     /* bug() when the path exists */
 int var_find(const Vars *v, const char *path);     /* -1 */
 int var_scalar(Vars *v, StepScalar s);             /* adds it on first use */
+int var_scalar_known(const Vars *v, StepScalar s); /* -1 before that */
 
 /* ---- nodes ---- */
 typedef struct {

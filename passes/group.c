@@ -25,11 +25,12 @@ static void join_assigned(const Graph *g, Arena *a, bool *cut) {
   bool *assigned = arena_array(a, bool, nvars + 1);
   for (int v = 0; v < nvars; v++) first[v] = -1;
   for (NodeId n = 0; n < g->nodes.n; n++)
-    if (node_at(g, n)->op == OP_ASSIGN) assigned[node_at(g, n)->ints[0]] = true;
+    if (node_at(g, n)->op == OP_ASSIGN) assigned[node_int(node_at(g, n), "var")] = true;
   for (NodeId n = 0; n < g->nodes.n; n++) {
     const Node *x = node_at(g, n);
-    if ((x->op != OP_VAR && x->op != OP_ASSIGN) || !assigned[x->ints[0]]) continue;
-    NodeId *from = &first[x->ints[0]];
+    int var = x->op == OP_VAR || x->op == OP_ASSIGN ? (int)node_int(x, "var") : -1;
+    if (var < 0 || !assigned[var]) continue;
+    NodeId *from = &first[var];
     if (*from < 0) *from = n;
     for (NodeId k = *from + 1; k <= n; k++) cut[k] = false;
   }
@@ -89,10 +90,11 @@ static void add_input(Group *x, NodeId id) {
 /* A scalar of the step, as member m has it; -1 when all members have the same. */
 static ValueId own_scalar(Group *x, const Node *n, int m) {
   Graph *to = x->to;
-  if (n->op != OP_VAR) return -1;
-  if (n->ints[0] == x->sample0) return group_sample0(to, m + 1, x->samples);
-  if (n->ints[0] != x->share) return -1;
-  ValueId all = g_var(to, (int)n->ints[0]);
+  int var = n->op == OP_VAR ? (int)node_int(n, "var") : -1;
+  if (var < 0) return -1;
+  if (var == x->sample0) return group_sample0(to, m + 1, x->samples);
+  if (var != x->share) return -1;
+  ValueId all = g_var(to, var);
   return g_binary(to, OP_MUL, all, g_like(to, all, 1.0 / x->members));
 }
 
@@ -127,8 +129,8 @@ Graph *graph_group(const Graph *g, Arena *a, int members, int64_t samples, Grads
              .arena = a,
              .members = members,
              .samples = samples,
-             .sample0 = var_find(g->vars, "step.sample0"),
-             .share = var_find(g->vars, "step.inv_accum")};
+             .sample0 = var_scalar_known(g->vars, SC_SAMPLE0),
+             .share = var_scalar_known(g->vars, SC_INV_ACCUM)};
   x.to = graph_new(a, g->name, g->vars);
   x.to->diags = g->diags;
   x.map = arena_array(a, ValueId *, members);

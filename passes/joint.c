@@ -3,6 +3,8 @@
  *
  * Input: the job's forward graphs in f32. Output: simplified graphs in the job's dtypes over one
  * table of variables, which is the same whatever the choice of micro-batch and chunks. */
+#include <string.h>
+
 #include "chunk.h"
 #include "group.h"
 #include "loss_scale.h"
@@ -237,11 +239,11 @@ static Graph *eval_graph(const Job *job, Arena *a, const GraphChoice *c) {
   g = pass_done(PASS_GROUP, graph_group(g, a, group, samples, NULL), a);
   for (int i = 0; i < g->results.n; i++) {
     ValueId v = g->results.at[i];
-    bool loss = !job->eval.metric || i % 2 == 0;
+    bool metric = !strcmp(g->result_names.at[i], "metric");
     graph_at(g, node_of(g, v));
     g->here.tag = intern("metric");
     g->here.tag_id = 0;
-    const char *name = loss ? "metric.eval" : intern_printf("metric.%s", job->eval.metric);
+    const char *name = metric ? intern_printf("metric.%s", job->eval.metric) : "metric.eval";
     add_to(g, metric_var(job->vars, name), v, 0);
   }
   return pass_done(PASS_SIMPLIFY, graph_simplify(finish(g, "eval"), a, false), a);
