@@ -126,6 +126,19 @@ static json_t *program_json(const Plan *plan, int program) {
   return o;
 }
 
+static json_t *groups_json(const LayerGroups *groups, bool timed) {
+  json_t *list = json_array();
+  for (int i = 0; i < groups->n; i++) {
+    const LayerGroup *g = &groups->at[i];
+    json_t *o = json_object();
+    put_text(o, "name", g->name);
+    put_int(o, "bytes", g->bytes);
+    if (timed) put_real(o, "seconds", (double)g->ns * 1e-9);
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
 static void plan_fields(json_t *o, const FitResult *r) {
   const Plan *p = r->plan;
   const PlanPhase *ph = &p->phases.at[r->phase];
@@ -153,25 +166,10 @@ static void plan_fields(json_t *o, const FitResult *r) {
   for (int i = 0; i < p->programs.n; i++)
     json_array_append_new(list, program_json(p, i));
   json_object_set_new(o, "programs", list);
-  list = json_array();
-  LayerGroups rb = plan_rebuilt(p, ph->programs[PROG_MICRO], a);
-  for (int i = 0; i < rb.n; i++) {
-    json_t *g = json_object();
-    put_text(g, "name", rb.at[i].name);
-    put_int(g, "bytes", rb.at[i].bytes);
-    put_real(g, "seconds", (double)rb.at[i].ns * 1e-9);
-    json_array_append_new(list, g);
-  }
-  json_object_set_new(o, "rebuilt", list);
-  list = json_array();
+  LayerGroups rebuilt = plan_rebuilt(p, ph->programs[PROG_MICRO], a);
   LayerGroups waiting = plan_waiting(p, ph->programs[PROG_MICRO], a);
-  for (int i = 0; i < waiting.n; i++) {
-    json_t *g = json_object();
-    put_text(g, "name", waiting.at[i].name);
-    put_int(g, "bytes", waiting.at[i].bytes);
-    json_array_append_new(list, g);
-  }
-  json_object_set_new(o, "waiting", list);
+  json_object_set_new(o, "rebuilt", groups_json(&rebuilt, true));
+  json_object_set_new(o, "waiting", groups_json(&waiting, false));
   arena_free(a);
 }
 
