@@ -8,11 +8,10 @@ when the last two are slower than the bar, or memory is above 24 GiB or more tha
 """
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
-from jobs import Failed, Verdicts, on_budget, source, train
+from jobs import Verdicts, bench, on_budget, source, train
 
 BARS = {"qwen25_15b": (54_000, ["--host-ram", "24G"]), "tinyllama": (55_000, [])}
 
@@ -26,10 +25,7 @@ def main():
             job = source(name, work, small)
             budget = ["--vram", "64M", *host, "--set", "train.batch=seqs(8)"] if small else ["--vram", "24G", *host]
             measured = f"{work}/{name}.json"
-            p = subprocess.run([mtc, "bench", job, "--target", target, *budget, "--runs", "4", "-o", measured], capture_output=True,
-                               text=True)
-            if p.returncode:
-                raise Failed(p.stdout + p.stderr)
+            bench(mtc, measured, job, "--target", target, *budget)
             run = train(mtc, job, f"{work}/{name}", "--target", measured, *budget, "--steps", "3", "--no-checkpoint")
             rate = run.median("tokens_per_second", 1)
             print(f"{name}: {run.seconds:.0f} s, micro-batch {run.micro_batch()}, losses", *(f"{r['loss']:.4f}" for r in run.rows))

@@ -55,7 +55,7 @@ def main():
             inside = run("inside", "inside", "--steps", parts["steps"], "--profile", f"{work}/trace.json")
             loss = [r["loss"] for r in inside.rows]
             verdict.expect(small or len(loss) < 20 or loss[0] - loss[-1] >= 1, f"loss {loss[0]:.3f} -> {loss[-1]:.3f} in {len(loss)} steps")
-            rate(inside, 2, 9000)
+            rate(inside, min(2, len(loss) - 1), 9000)
             wait, kernels = waits(f"{work}/trace.json")
             verdict.expect(small or wait <= kernels / 4, f"{wait:.2f} s of waits beside {kernels:.2f} s of kernels")
         if "whole" in parts:

@@ -57,6 +57,13 @@ def train(mtc, source, out, *flags):
     return Run(out, log, time.time() - begin)
 
 
+def bench(mtc, out, source, *flags):
+    """Calibrates a target: writes the file `out` and the algorithms of matrix products. Failed as `train` is."""
+    p = subprocess.run([mtc, "bench", source, *flags, "--runs", "4", "-o", out], capture_output=True, text=True)
+    if p.returncode:
+        raise Failed(f"mtc bench {' '.join(flags)}: exit {p.returncode}\n" + "\n".join((p.stdout + p.stderr).splitlines()[-6:]))
+
+
 def compile_all(mtc, programs):
     """Compiles side by side: {out.mtx: [source, flags..]}. Returns {out.mtx: the end of its log} of those that failed."""
     begun = {out: subprocess.Popen([mtc, "compile", *args, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
