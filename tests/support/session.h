@@ -121,6 +121,28 @@ static inline float session_f32(Session *s, const char *path) {
   return x;
 }
 
+/* Hash of every parameter, master and moment. */
+static inline uint64_t session_state(Session *s) {
+  uint64_t state = 0;
+  for (int v = 0; v < s->program->nvars; v++) {
+    const ProgramVar *x = &s->program->vars[v];
+    if (x->role != PV_PARAM && x->role != PV_MASTER && x->role != PV_MOMENT) continue;
+    int64_t n;
+    void *p = session_read(s, x->path, &n);
+    state = hash_bytes(p, (size_t)(n * dtype_bytes(x->at.dtype)), state);
+    free(p);
+  }
+  return state;
+}
+
+/* Bit r: some variable of role r lives on the host. */
+static inline unsigned session_host_roles(const Session *s) {
+  unsigned roles = 0;
+  for (int v = 0; v < s->program->nvars; v++)
+    if (s->program->vars[v].at.host) roles |= 1u << s->program->vars[v].role;
+  return roles;
+}
+
 /* Writes a per-step scalar; the ones a program does not use are not there. */
 static inline void session_scalar(Session *s, const char *path, const void *value) {
   if (program_var(s->program, path) >= 0) session_write(s, path, value);

@@ -45,14 +45,7 @@ static Outcome train(const char *model, const char *const *settings, const PlanA
     o.loss[step] = session_f32(&s, "metric.loss");
     assert_true(isfinite(o.loss[step]));
   }
-  for (int v = 0; v < s.program->nvars; v++) {
-    ProgramVarRole role = s.program->vars[v].role;
-    if (role != PV_PARAM && role != PV_MASTER && role != PV_MOMENT) continue;
-    int64_t n;
-    void *p = session_read(&s, s.program->vars[v].path, &n);
-    o.weights = hash_bytes(p, (size_t)(n * dtype_bytes(s.program->vars[v].at.dtype)), o.weights);
-    free(p);
-  }
+  o.weights = session_state(&s);
   session_close(&s);
   return o;
 }

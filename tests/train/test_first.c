@@ -34,7 +34,7 @@ static Outcome train(const char *const *settings, const PlanArgs *args, CopyTime
   Session s;
   session_open(&s, MODEL, NULL, settings, args, &(DeviceOptions){.poison = true, .copies = when});
   session_weights(&s);
-  Outcome o = {.host = false};
+  Outcome o = {.host = session_host_roles(&s) & 1u << PV_ACCUM};
   ProgramPhase adds = *s.phase;
   adds.first = -1;
   if (!first) s.phase = &adds;
@@ -46,15 +46,7 @@ static Outcome train(const char *const *settings, const PlanArgs *args, CopyTime
     assert_true(isfinite(o.loss[step]));
     assert_true(session_f32(&s, "metric.skipped") == 0);
   }
-  for (int v = 0; v < s.program->nvars; v++) {
-    const ProgramVar *x = &s.program->vars[v];
-    if (x->role == PV_ACCUM) o.host |= x->at.host;
-    if (x->role != PV_PARAM && x->role != PV_MASTER && x->role != PV_MOMENT) continue;
-    int64_t n;
-    void *p = session_read(&s, x->path, &n);
-    o.state = hash_bytes(p, (size_t)(n * dtype_bytes(x->at.dtype)), o.state);
-    free(p);
-  }
+  o.state = session_state(&s);
   session_close(&s);
   return o;
 }

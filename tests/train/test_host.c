@@ -24,7 +24,7 @@ static Outcome train(const char *const *settings, const PlanArgs *args, const De
   session_weights(&s);
   const Plan *p = s.fit.plan;
   Outcome o = {.host_bytes = p->host_bytes, .peak_bytes = p->peak_bytes, .floor_bytes = s.fit.floor_bytes};
-  o.saved_bytes = p->programs.at[p->phases.at[0].programs[0]].saved_bytes;
+  o.saved_bytes = p->programs.at[p->phases.at[0].programs[PROG_MICRO]].saved_bytes;
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
   for (int step = 0; step < STEPS; step++) {
     session_tokens(tokens, SAMPLES * T, V, 7 + (uint64_t)step);
@@ -33,15 +33,8 @@ static Outcome train(const char *const *settings, const PlanArgs *args, const De
     o.loss[step] = session_f32(&s, "metric.loss");
     assert_true(isfinite(o.loss[step]));
   }
-  for (int v = 0; v < s.program->nvars; v++) {
-    ProgramVarRole role = s.program->vars[v].role;
-    if (s.program->vars[v].at.host) o.roles |= 1u << role;
-    if (role != PV_PARAM && role != PV_MASTER && role != PV_MOMENT) continue;
-    int64_t n;
-    void *x = session_read(&s, s.program->vars[v].path, &n);
-    o.state = hash_bytes(x, (size_t)(n * dtype_bytes(s.program->vars[v].at.dtype)), o.state);
-    free(x);
-  }
+  o.state = session_state(&s);
+  o.roles = session_host_roles(&s);
   session_close(&s);
   return o;
 }
