@@ -182,13 +182,18 @@ static void row_value(Printer *p, KReg r) {
   pr_line(p, "const %s v%d = %s;", c_register_type(pr_instr(p, r)->dtype), (int)r, e.text);
 }
 
+/* A vector that is loaded for all granules of the stage before the first is used. */
+static bool loads_before_use(const Printer *p, KReg r) {
+  bool later = p->cache[r] == CACHE_RING || (p->cache[r] == CACHE_NONE && p->at_use);
+  return pr_vector_load(p, r) && !p->held[r] && !later;
+}
+
 /* Vectors that the pass loads, in registers until they are used. */
 static void load_stage(Printer *p, const KPass *pass, const char *from, const char *to) {
   int loads = 0;
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
-    if (!pr_vector_load(p, r) || p->held[r] || p->cache[r] == CACHE_RING) continue;
-    if (p->cache[r] == CACHE_NONE && p->at_use) continue;
+    if (!loads_before_use(p, r)) continue;
     loads++;
     if (p->cache[r] == CACHE_NONE)
       pr_line(p, "%s b%d[%d];", pr_vector_type(p, pr_instr(p, r)->param), (int)r, p->unroll);
@@ -198,9 +203,7 @@ static void load_stage(Printer *p, const KPass *pass, const char *from, const ch
   pr_columns(p, "c");
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
-    if (pr_vector_load(p, r) && !p->held[r] && p->cache[r] != CACHE_RING &&
-        !(p->cache[r] == CACHE_NONE && p->at_use))
-      pr_line(p, "%s = %s;", vector_slot(p, r), pr_vector_value(p, r));
+    if (loads_before_use(p, r)) pr_line(p, "%s = %s;", vector_slot(p, r), pr_vector_value(p, r));
   }
   pr_granules_close(p);
 }
