@@ -294,8 +294,11 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   GraphChoice c = {
       .phase = pool->phase, .micro_batch = m.batch[0], .chunks = forced > 0 ? forced : 1};
   TrainGraphs g = {0};
-  if (!f->like) g = train_graphs(f->x.job, f->x.arena, &c);
-  if ((!f->like && !g.micro) || f->x.job->diags->errors > 0) return false;
+  if (!f->like) {
+    g = train_graphs(f->x.job, f->x.arena, &c);
+    if (!g.micro) return false;
+  }
+  if (f->x.job->diags->errors > 0) return false;
   f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
   if (f->res.n == 0) return false;
   if (f->like) return take_families(&m, c);
