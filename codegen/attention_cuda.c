@@ -11,6 +11,7 @@
 EMBED_TEXT(cuda_prelude, "codegen/cuda/prelude.cu");
 EMBED_TEXT(cuda_prelude_sm90, "codegen/cuda/prelude_sm90.cu");
 EMBED_TEXT(philox_text, "ir/philox.h");
+EMBED_TEXT(cuda_attention_order, "codegen/cuda/attention_order.cu");
 EMBED_TEXT(cuda_attention_extra, "codegen/cuda/attention_extra.cu");
 EMBED_TEXT(cuda_attention_simt, "codegen/cuda/attention_simt.cu");
 EMBED_TEXT(cuda_attention_fwd_mma, "codegen/cuda/attention_fwd_mma.cu");
@@ -104,7 +105,7 @@ static const MmaChoice mma_choices[] = {
     {ATT_DBIAS, 96, 1, 32, 0, 0, false}, {ATT_DBIAS, 128, 1, 32, 0, 0, false},
 };
 
-enum { MMA_WARPS = 4, MMA_QUERIES = 64, LAZY_LOG2 = 8 };
+enum { MMA_WARPS = 4, MMA_QUERIES = 64, MMA_BLOCKS = 2, LAZY_LOG2 = 8 };
 
 static void define(Str *s, const char *name, int64_t value) {
   str_addf(s, "#define %s %lld\n", name, (long long)value);
@@ -147,7 +148,7 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
   define(&s, "MASK", p->mask);
   define(&s, "NW", MMA_WARPS);
   define(&s, "MI", c.mi);
-  define(&s, "MINB", 2);
+  define(&s, "MINB", MMA_BLOCKS);
   define(&s, "RT", c.rt);
   define(&s, "LAZY", LAZY_LOG2);
   int rows = 16 * c.mi * MMA_WARPS;
@@ -185,24 +186,39 @@ static bool mma_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, 
   }
   str_add(&s, cuda_prelude);
   add_extra(&s, p, true);
+  str_add(&s, cuda_attention_order);
   str_add(&s, k == ATT_FWD ? cuda_attention_fwd_mma : cuda_attention_bwd_mma);
   v->source = s.text;
   return true;
 }
 
-void attention_grid(const AttProblem *p, const AttVariant *v, unsigned grid[3]) {
-  if (v->kernel == ATT_DBIAS) {
-    grid[0] = (unsigned)ceil_div(p->tk, v->cols);
-    grid[1] = (unsigned)ceil_div(p->tq, v->rows);
-    grid[2] = (unsigned)p->heads;
-    return;
-  }
+/* Heads of a group: causal ones fill the device about twice, so that short tiles are left for its end; of others, all
+ * tiles run at once. With a bias the samples of a head stand beside each other. */
+static AttGrid ordered_grid(const AttProblem *p, const AttVariant *v) {
+  int64_t heads = v->kernel == ATT_DKDV ? p->kv_heads : p->heads, x = p->bias ? p->batch : heads,
+          y = p->bias ? heads : p->batch;
+  int64_t tiles = ceil_div(v->kernel == ATT_DKDV ? p->tk : p->tq, v->rows);
+  int64_t slots = (int64_t)p->sms * MMA_BLOCKS, want = slots * (p->causal ? 3 : 1) / tiles;
+  AttGrid g = {.log_more = 0};
+  while (y % 2 == 0 && x << (g.log_more + 1) <= want) g.log_more++, y /= 2;
+  while (x % 2 == 0 && x > want) g.log_parts++, x /= 2;
+  g.size[0] = (unsigned)x;
+  g.size[1] = (unsigned)(tiles << g.log_more);
+  g.size[2] = (unsigned)(y << g.log_parts);
+  return g;
+}
+
+AttGrid attention_grid(const AttProblem *p, const AttVariant *v) {
+  if (v->kernel == ATT_DBIAS)
+    return (AttGrid){.size = {(unsigned)ceil_div(p->tk, v->cols),
+                              (unsigned)ceil_div(p->tq, v->rows), (unsigned)p->heads}};
+  if (!use_simt(p) && v->kernel != ATT_PREP) return ordered_grid(p, v);
   int64_t rows = v->kernel == ATT_DKDV   ? p->tk
                  : v->kernel == ATT_PREP ? attention_padded(p->tq)
                                          : p->tq;
-  grid[0] = (unsigned)ceil_div(rows, v->rows);
-  grid[1] = (unsigned)(v->kernel == ATT_DKDV ? p->kv_heads : p->heads);
-  grid[2] = (unsigned)p->batch;
+  return (AttGrid){.size = {(unsigned)ceil_div(rows, v->rows),
+                            (unsigned)(v->kernel == ATT_DKDV ? p->kv_heads : p->heads),
+                            (unsigned)p->batch}};
 }
 
 /* ---- wgmma ---- */

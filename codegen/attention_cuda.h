@@ -45,8 +45,12 @@ int attention_kernels(const AttProblem *p, bool backward, AttKernel kernels[ATT_
  * registers in one and not in the next: the first without a stack frame is the one to take. */
 bool attention_variant(const AttProblem *p, AttKernel k, int choice, Arena *a, AttVariant *v);
 
-/* Grid of a kernel that is not persistent. */
-void attention_grid(const AttProblem *p, const AttVariant *v, unsigned grid[3]);
+/* Grid of a kernel that is not persistent, and for those of mma.sync the order of its tiles (attention_order.cu). */
+typedef struct {
+  unsigned size[3];
+  int log_more, log_parts;
+} AttGrid;
+AttGrid attention_grid(const AttProblem *p, const AttVariant *v);
 
 /* The tile order of a persistent (wgmma) kernel: table[round * blocks + block] = head | tile << 16,
  * -1 after the last. */

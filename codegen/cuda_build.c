@@ -312,18 +312,20 @@ static void finish_attention(CudaBuild *b, Cmd *c, Launch *l, int own) {
   p.no_wgmma = !v->wgmma;
   l->threads = v->threads;
   l->shared = v->shared;
-  unsigned grid[3] = {1, 1, 1};
   if (v->wgmma) {
     const Scheduled *t = schedule_of(b, &p, own);
-    grid[0] = (unsigned)t->blocks;
+    l->grid[0] = t->blocks;
+    l->grid[1] = l->grid[2] = 1;
     l->rows = v->rows;
     l->cols = v->cols;
     l->store_rows = v->store_rows;
     l->table_offset = t->offset;
   } else {
-    attention_grid(&p, v, grid);
+    AttGrid grid = attention_grid(&p, v);
+    for (int k = 0; k < 3; k++) l->grid[k] = (int)grid.size[k];
+    l->rows = grid.log_more;
+    l->cols = grid.log_parts;
   }
-  for (int k = 0; k < 3; k++) l->grid[k] = (int)grid[k];
 }
 
 /* ---- compiling ---- */

@@ -123,6 +123,9 @@ static void plain_args(CudaLaunch *l, const Device *d, const Cmd *c, const Launc
   add_float(l, sl2);
   if (s->role == ROLE_DBIAS) add_int(l, t->q->dim[0]);
   extra_args(l, d, c, t);
+  add_int(l,
+          s->rows |
+              s->cols << 8); /* the order of tiles; the last, as only kernels of mma.sync have it */
 }
 
 static bool wgmma_args(CudaLaunch *l, Device *d, const Cmd *c, const Launch *s, const AttTensors *t,

@@ -59,7 +59,9 @@ typedef struct {
   int kernel;                    /* in kernel_names */
   int grid[3], threads, shared;  /* bytes of dynamic shared memory */
   int role;                      /* attention: AttKernel of attention_cuda.h */
-  int rows, cols, store_rows;    /* wgmma: boxes of the tensor maps. Loops: rows is the number of keys of random numbers */
+  int rows, cols,
+      store_rows; /* wgmma: boxes of the tensor maps. mma.sync: rows and cols are the two shifts of the order of
+                                  * tiles. Loops: rows is the number of keys of random numbers */
   int64_t table_offset;          /* of its schedule, or of those keys, in bytes from the image's global mt_schedules */
 } Launch;
 enum { MAX_LAUNCHES = 8 };

@@ -55,12 +55,13 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_bwd_dkdv(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
              const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dK,
              u16 *__restrict__ dV, const unsigned char *__restrict__ M, int TQ, int TK, int TP, int H, int HK, int ldq,
-             int ldk, int ldv, int lddo, int lddk, int lddv, float scale, float sl2 BIAS_ARGS DROP_ARGS) {
+             int ldk, int ldv, int lddo, int lddk, int lddv, float scale, float sl2 BIAS_ARGS DROP_ARGS,
+             int order) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sk = smp(sm), sv = sk + BK * PITCH * 2, sq = sv + BK * PITCH * 2, sg = sq + 2 * TB,
             sw = sg + 2 * TB;  // sw: 2 stages x {lse[BQ], delta[BQ]}
-  const int t = threadIdx.x, w = t >> 5, l = t & 31, k0 = blockIdx.x * BK, hk = blockIdx.y,
-            b = blockIdx.z, G = H / HK;
+  const Place at = place_of(order);
+  const int t = threadIdx.x, w = t >> 5, l = t & 31, k0 = at.tile * BK, hk = at.head, b = at.sample, G = H / HK;
   const int tr = t / (PITCH / 8), tc = t % (PITCH / 8);
   const u16 *k = K + (i64)b * TK * ldk + hk * DH;
   const u16 *v = V + (i64)b * TK * ldv + hk * DH;
@@ -339,11 +340,12 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_bwd_dq(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
            const u16 *__restrict__ dO, const float *__restrict__ W, u16 *__restrict__ dQ, const unsigned char *__restrict__ M,
            int TQ, int TK, int TP, int H, int HK, int ldq, int ldk, int ldv, int lddo, int lddq, float scale,
-           float sl2 BIAS_ARGS DROP_ARGS) {
+           float sl2 BIAS_ARGS DROP_ARGS, int order) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sq = smp(sm), sg = sq + BM * PITCH * 2, sk = sg + BM * PITCH * 2, sv = sk + 2 * TB;
-  const int t = threadIdx.x, w = t >> 5, l = t & 31, q0 = (gridDim.x - 1 - blockIdx.x) * BM,
-            h = blockIdx.y, b = blockIdx.z, hk = h / (H / HK);
+  const Place at = place_of(order);
+  const int t = threadIdx.x, w = t >> 5, l = t & 31, q0 = (at.tiles - 1 - at.tile) * BM, h = at.head, b = at.sample,
+            hk = h / (H / HK);
   const int tr = t / (PITCH / 8), tc = t % (PITCH / 8);
   const u16 *q = Q + (i64)b * TQ * ldq + h * DH;
   const u16 *g = dO + (i64)b * TQ * lddo + h * DH;

@@ -7,7 +7,7 @@
 //          warp; NW warps; BN keys a step; QREG Q's fragments stay in registers; MINB blocks an SM; RT the thread
 //          number is read again for every tile copy, a way out of small spills; LAZY below.
 // Block    BM = 16*MI*NW query rows of one head; warp w owns rows [16*MI*w, +16*MI). Key blocks of BN, K and V
-//          double-buffered. Grid (query blocks, heads, batch), long rows first.
+//          double-buffered. Grid of attention_order.cu, long rows first.
 // Numbers  masked scores are -1e30 and the running maximum starts at -1e20, so that a block with no visible key gives
 //          exact zeros. The reference maximum m follows the true one only when that is over 2^LAZY times larger: O and
 //          the row sum are seldom rescaled. L is the natural log-sum-exp, exact in either case.
@@ -18,12 +18,12 @@
 extern "C" __global__ void __launch_bounds__(NT, MINB)
     attention_fwd(const u16 *__restrict__ Q, const u16 *__restrict__ K, const u16 *__restrict__ V,
             u16 *__restrict__ O, float *__restrict__ L, const unsigned char *__restrict__ M, int TQ, int TK, int H, int HK,
-            int ldq, int ldk, int ldv, int ldo, float sl2 BIAS_ARGS DROP_ARGS) {
+            int ldq, int ldk, int ldv, int ldo, float sl2 BIAS_ARGS DROP_ARGS, int order) {
   extern __shared__ __align__(1024) char sm[];
   const u32 sq = smp(sm), sk = sq + BM * PITCH * 2, sv = sk + 2 * TB;
   const int t = threadIdx.x, w = t >> 5, l = t & 31;
-  const int q0 = (gridDim.x - 1 - blockIdx.x) * BM;  // long rows first
-  const int h = blockIdx.y, b = blockIdx.z, hk = h / (H / HK);
+  const Place at = place_of(order);
+  const int q0 = (at.tiles - 1 - at.tile) * BM, h = at.head, b = at.sample, hk = h / (H / HK);
   const u16 *q = Q + (i64)b * TQ * ldq + h * DH;
   const u16 *k = K + (i64)b * TK * ldk + hk * DH;
   const u16 *v = V + (i64)b * TK * ldv + hk * DH;
