@@ -45,6 +45,27 @@ typedef struct {
   const int *follow; /* gaps of small sibling outputs (a norm's statistics) that share the state */
 } RecItem;
 
+/* An op's use of a value that some op makes. */
+typedef struct {
+  int value;
+  int event; /* where the gap after this use begins, or one of: */
+} RecUse;
+enum { LAST_USE = -1, KEPT_USE = -2 /* the last of a value that is kept */ };
+
+/* What the simulator asks of an op, in one place. */
+typedef struct {
+  int64_t ns, ws;
+  const RecUse *in, *out; /* without values that no op makes: those are always there */
+  int nin, nout;
+  int takes; /* input whose storage out[0] takes over, -1 none */
+  bool redo;
+} RecUses;
+
+/* Gap of a value from forward to backward. */
+typedef struct {
+  int event, end; /* end: op of the next event; event -1: no such gap */
+} RecCrossing;
+
 typedef struct {
   const RecProblem *p;
   Arena *arena;
@@ -60,8 +81,8 @@ typedef struct {
   int nevent;
   int *event_op; /* per event */
   int *event_value;
-  int **in_event; /* per op: event of each input and output */
-  int **out_event;
+  RecUses *uses;         /* per op */
+  RecCrossing *crossing; /* per value */
   int nitem;
   RecItem *item;
   int *item_of_event; /* item that decides a gap, or -1; followers too */

@@ -21,20 +21,16 @@ static void number_events(RecModel *m) {
   m->nevent = m->first_event[m->nval];
   m->event_op = arena_array(a, int, m->nevent);
   m->event_value = arena_array(a, int, m->nevent);
-  m->in_event = arena_array(a, int *, m->nop);
-  m->out_event = arena_array(a, int *, m->nop);
   memcpy(count, m->first_event, (size_t)m->nval * sizeof *count);
   for (int k = 0; k < m->nop; k++) {
     const RecOp *o = &p->op[k];
-    m->in_event[k] = arena_array(a, int, o->nin);
-    m->out_event[k] = arena_array(a, int, o->nout);
     for (int i = 0; i < o->nin; i++) {
-      int e = m->in_event[k][i] = count[o->in[i]]++;
+      int e = count[o->in[i]]++;
       m->event_op[e] = k;
       m->event_value[e] = o->in[i];
     }
     for (int i = 0; i < o->nout; i++) {
-      int e = m->out_event[k][i] = count[o->out[i]]++;
+      int e = count[o->out[i]]++;
       m->event_op[e] = k;
       m->event_value[e] = o->out[i];
     }
@@ -80,6 +76,49 @@ static void find_redo(RecModel *m) {
   }
 }
 
+static bool crosses(const RecModel *m, int e) {
+  return m->event_op[e] < m->first_bwd && m->event_op[e + 1] >= m->first_bwd;
+}
+
+static bool is_last_event(const RecModel *m, int e) {
+  return e + 1 >= m->first_event[m->event_value[e] + 1];
+}
+
+/* Uses of the values listed, of which some op makes `made`; at[v] is the next event of v. */
+static const RecUse *find_uses(const RecModel *m, const int *values, int n, int *at, int *made) {
+  RecUse *use = arena_array(m->arena, RecUse, n);
+  *made = 0;
+  for (int i = 0; i < n; i++) {
+    int v = values[i], e = at[v]++;
+    if (m->prod[v] < 0) continue;
+    if (is_last_event(m, e)) e = m->p->keep && m->p->keep[v] ? KEPT_USE : LAST_USE;
+    use[(*made)++] = (RecUse){v, e};
+  }
+  return use;
+}
+
+static void find_all_uses(RecModel *m) {
+  int *at = arena_copy(m->arena, m->first_event, (size_t)m->nval * sizeof *at);
+  m->uses = arena_array(m->arena, RecUses, m->nop);
+  for (int k = 0; k < m->nop; k++) {
+    const RecOp *o = &m->op[k];
+    RecUses *u = &m->uses[k];
+    *u = (RecUses){.ns = o->ns, .ws = o->ws, .takes = -1, .redo = m->redo[k]};
+    u->in = find_uses(m, o->in, o->nin, at, &u->nin);
+    u->out = find_uses(m, o->out, o->nout, at, &u->nout);
+    if (o->alias >= 0 && m->prod[o->alias] >= 0) u->takes = o->alias;
+  }
+}
+
+static void find_crossings(RecModel *m) {
+  m->crossing = arena_array(m->arena, RecCrossing, m->nval);
+  for (int v = 0; v < m->nval; v++) {
+    m->crossing[v].event = -1;
+    for (int e = m->first_event[v]; e + 1 < m->first_event[v + 1]; e++)
+      if (crosses(m, e)) m->crossing[v] = (RecCrossing){e, m->event_op[e + 1]};
+  }
+}
+
 RecModel *rec_model(Arena *a, const RecProblem *p) {
   RecModel *m = arena_new_of(a, RecModel);
   *m = (RecModel){.p = p, .arena = a, .nop = p->nop, .nval = p->nval, .op = p->op};
@@ -107,22 +146,9 @@ RecModel *rec_model(Arena *a, const RecProblem *p) {
   number_events(m);
   check_aliases(m);
   find_redo(m);
+  find_all_uses(m);
+  find_crossings(m);
   return m;
-}
-
-static bool crosses(const RecModel *m, int e) {
-  return m->event_op[e] < m->first_bwd && m->event_op[e + 1] >= m->first_bwd;
-}
-
-static bool is_last_event(const RecModel *m, int e) {
-  return e + 1 >= m->first_event[m->event_value[e] + 1];
-}
-
-/* Gap of v from forward to backward, or -1. */
-static int crossing_gap(const RecModel *m, int v) {
-  for (int e = m->first_event[v]; e + 1 < m->first_event[v + 1]; e++)
-    if (crosses(m, e)) return e;
-  return -1;
 }
 
 /* leader[e]: the gap whose state gap e takes. A small output (a norm's statistics) follows its op's
@@ -137,10 +163,10 @@ static int *find_leaders(const RecModel *m) {
     int big = o->out[0];
     for (int i = 1; i < o->nout; i++)
       if (m->bytes[o->out[i]] > m->bytes[big]) big = o->out[i];
-    int lead = crossing_gap(m, big);
+    int lead = m->crossing[big].event;
     if (lead < 0 || (m->p->keep && m->p->keep[big])) continue;
     for (int i = 0; i < o->nout; i++) {
-      int v = o->out[i], e = crossing_gap(m, v);
+      int v = o->out[i], e = m->crossing[v].event;
       if (v == big || e < 0 || m->bytes[v] * SMALL > m->bytes[big]) continue;
       if (m->p->keep && m->p->keep[v]) continue;
       if (m->event_op[e + 1] >= m->event_op[lead + 1]) leader[e] = lead;

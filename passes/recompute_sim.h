@@ -5,10 +5,13 @@
 
 typedef struct {
   int64_t bytes;
-  uint32_t step; /* in which it was touched last */
-  uint32_t need; /* mark of the chain that it must survive */
-  int readers;   /* in the chain, still to come */
-  bool resident, rebuilt;
+  uint32_t step; /* of a trial or its base, in which it was touched last */
+  /* marks of chains */
+  uint32_t need; /* that it must survive */
+  uint32_t made; /* that makes it, because it was not there */
+  uint32_t read; /* that has counted its readers */
+  int readers;   /* in that chain, still to come */
+  bool resident;
 } SimValue;
 
 typedef struct {
@@ -26,9 +29,11 @@ struct RecSim {
   SimValue *v;
   int64_t cur;   /* bytes live now */
   uint32_t step; /* counts evaluations */
-  int *touched;  /* values whose residency the step read or changed */
+  int *touched;  /* values whose residency a step of a trial or its base read or changed */
   int ntouched;
   int *chain, *stack;
+  int *window_in, *window_out; /* values of the window: from outside, made inside */
+  int nwindow_in, nwindow_out;
   uint32_t *op_mark, mark;
   bool has_eager;  /* the decision has an EAGER gap */
   SimTrace *trace; /* execution order is written here when set */
@@ -38,9 +43,9 @@ struct RecSim {
   int64_t work;
 };
 
-/* Evaluates op k; next is the op after it or -1. Reads and changes cur and residency. False when
- * infeasible. */
-bool sim_step(RecSim *s, int k, int next, RecStep *out);
+/* Evaluates op k; next is the op after it or -1. Reads and changes cur and residency, and tells which values it
+ * touched. False when infeasible. */
+bool sim_step_touching(RecSim *s, int k, int next, RecStep *out);
 /* Residency before the first op, for the decision in force. */
 void sim_start(RecSim *s);
 /* Residency of v before the step under evaluation, in the trial. */

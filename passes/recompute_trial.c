@@ -157,7 +157,7 @@ void sim_load(RecSim *s, const uint8_t *d) {
   b->result = (RecResult){0};
   for (int k = 0; k < m->nop; k++) {
     b->cur[k] = s->cur;
-    bool ok = sim_step(s, k, k + 1 < m->nop ? k + 1 : -1, &b->step[k]);
+    bool ok = sim_step_touching(s, k, k + 1 < m->nop ? k + 1 : -1, &b->step[k]);
     ensure(ok, "the base of a trial is infeasible at op %d", k);
     b->result.ns += b->step[k].ns;
     b->result.twins += b->step[k].twins;
@@ -281,7 +281,7 @@ static bool evaluate(RecSim *s, int k, int64_t *delta, TrialPeak *peak) {
   b->now = k;
   s->cur = b->cur[k] + *delta;
   RecStep step;
-  if (!sim_step(s, k, k + 1 < nop ? k + 1 : -1, &step)) return false;
+  if (!sim_step_touching(s, k, k + 1 < nop ? k + 1 : -1, &step)) return false;
   *delta = s->cur - b->cur[k + 1];
   vec_push(s->arena, &b->log, ((Evaluated){k, step, *delta, b->log_touched.n, s->ntouched}));
   vec_reserve(s->arena, &b->log_touched, b->log_touched.n + s->ntouched);
