@@ -349,7 +349,10 @@ FitPool *fit_pool_like(const FitPool *like, const Job *job, Arena *a, const Plan
   if (args->only_if_it_can && hopeless(f, fit_capped_budget(args))) return f;
   if (like && like->phase) f->number = fit_same_variables(like->x.job->vars, job->vars, a);
   if (f->number) f->like = like;
+  f->x.segments = rec_segments_new();
   fill_pools(f);
+  rec_segments_free(f->x.segments);
+  f->x.segments = NULL;
   return f;
 }
 

@@ -8,6 +8,7 @@
 #define MTC_FIT_H
 #include "cost.h"
 #include "first.h"
+#include "recompute.h"
 #include "residency.h"
 #include "saved.h"
 
@@ -92,6 +93,7 @@ typedef struct {
   const Target *target;
   Arena *arena;
   int recompute; /* RecomputeMode */
+  RecSegments *segments; /* while families are solved */
 } FitContext;
 
 typedef struct PhasePool PhasePool;

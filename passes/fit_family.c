@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recompute.h"
-
 static bool is_made(const Unit *u) {
   return u->var < 0 && u->input < 0;
 }
@@ -315,33 +313,12 @@ typedef struct FitSolve {
   bool layers, all; /* there are layers; more than their full rebuilding is wanted */
   Arena *arena;     /* of what the thread finds */
   RecPlan full;
-  RecFront front;
+  VEC(RecPlan *) kept; /* of the front, with traces */
   pthread_t thread;
   bool threaded;
 } FitSolve;
 
-static void *solve(void *arg) {
-  FitSolve *s = arg;
-  s->layers = recompute_full(s->arena, &s->problem, &s->full);
-  if (s->all || !s->layers) s->front = recompute_front(s->arena, &s->problem, &s->options);
-  return NULL;
-}
-
-void fit_solve_begin(const FitContext *x, Family *f) {
-  if (x->recompute == RC_NONE) return;
-  Priced p = fit_price(x, f->micro, f->at_a, f->at_b, f->least);
-  FitSolve *s = arena_new_of(x->arena, FitSolve);
-  *s = (FitSolve){.problem = problem_of(x, f->micro[0], &p),
-                  .options = {.no_floor = !f->apart},
-                  .all = x->recompute != RC_FULL,
-                  .arena = arena_new()};
-  s->threaded = pthread_create(&s->thread, NULL, solve, s) == 0;
-  if (!s->threaded) solve(s);
-  f->solve = s;
-}
-
-static void add_front(const FitContext *x, Family *f, const FitSolve *s) {
-  const RecFront *front = &s->front;
+static void keep_of_front(FitSolve *s, const RecFront *front) {
   int64_t span = front->at[0].peak - front->at[front->n - 1].peak, last = front->at[0].peak;
   int64_t last_ns = front->at[0].ns;
   for (int i = 1; i < front->n; i++) {
@@ -351,9 +328,37 @@ static void add_front(const FitContext *x, Family *f, const FitSolve *s) {
     if (!end && !steep && last - plan->peak < span / MOST_TRACES) continue;
     last = plan->peak;
     last_ns = plan->ns;
-    recompute_trace(x->arena, &s->problem, plan);
-    add_trace(x, f, plan->ntrace, plan->trace);
+    vec_push(s->arena, &s->kept, plan);
   }
+  recompute_traces(s->arena, &s->problem, s->kept.n, s->kept.at);
+}
+
+static void *solve(void *arg) {
+  FitSolve *s = arg;
+  s->layers = recompute_full(s->arena, &s->problem, &s->full);
+  if (s->all || !s->layers) {
+    RecFront front = recompute_front(s->arena, &s->problem, &s->options);
+    keep_of_front(s, &front);
+  }
+  return NULL;
+}
+
+void fit_solve_begin(const FitContext *x, Family *f) {
+  if (x->recompute == RC_NONE) return;
+  Priced p = fit_price(x, f->micro, f->at_a, f->at_b, f->least);
+  FitSolve *s = arena_new_of(x->arena, FitSolve);
+  *s = (FitSolve){.problem = problem_of(x, f->micro[0], &p),
+                  .options = {.no_floor = !f->apart, .segments = x->segments},
+                  .all = x->recompute != RC_FULL,
+                  .arena = arena_new()};
+  s->threaded = pthread_create(&s->thread, NULL, solve, s) == 0;
+  if (!s->threaded) solve(s);
+  f->solve = s;
+}
+
+static int add_solved(const FitContext *x, Family *f, const RecPlan *plan) {
+  size_t size = sizeof *plan->trace * (size_t)plan->ntrace;
+  return add_trace(x, f, plan->ntrace, arena_copy(x->arena, plan->trace, size));
 }
 
 void fit_solve_end(const FitContext *x, Family *f) {
@@ -361,11 +366,8 @@ void fit_solve_end(const FitContext *x, Family *f) {
   if (!s) return;
   if (s->threaded) pthread_join(s->thread, NULL);
   f->solve = NULL;
-  if (s->layers) {
-    int *order = arena_copy(x->arena, s->full.trace, sizeof *order * (size_t)s->full.ntrace);
-    f->full = add_trace(x, f, s->full.ntrace, order);
-  }
-  if (s->front.n) add_front(x, f, s);
+  if (s->layers) f->full = add_solved(x, f, &s->full);
+  for (int i = 0; i < s->kept.n; i++) add_solved(x, f, s->kept.at[i]);
   if (!s->layers && !s->all) f->full = f->traces.n - 1; /* all that can be */
   arena_free(s->arena);
 }

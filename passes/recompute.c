@@ -164,11 +164,17 @@ bool recompute_check(const RecProblem *p, const RecPlan *plan, Arena *a, const c
 }
 
 /* ---- the front ---- */
-void recompute_trace(Arena *a, const RecProblem *p, RecPlan *plan) {
+void recompute_traces(Arena *a, const RecProblem *p, int n, RecPlan *const *plan) {
   Arena *own = arena_new();
   RecModel *m = rec_model(own, p);
-  plan->ntrace = sim_trace(sim_new(m, own), plan->state, a, &plan->trace);
+  RecSim *s = sim_new(m, own);
+  for (int i = 0; i < n; i++)
+    plan[i]->ntrace = sim_trace(s, plan[i]->state, a, &plan[i]->trace);
   arena_free(own);
+}
+
+void recompute_trace(Arena *a, const RecProblem *p, RecPlan *plan) {
+  recompute_traces(a, p, 1, &plan);
 }
 
 /* The simulator keeps both instances of a value that is rebuilt as a by-product while it is there;
@@ -255,7 +261,7 @@ RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt) {
     bool stack = effort <= 0 && is_stack(m);
     rec_baselines(m, s, &pool);
     if (stack) rec_held(m, s, &pool); /* what the squeeze starts from */
-    rec_layered(m, s, &pool, opt && opt->no_floor ? 2 : REC_LONGEST);
+    rec_layered(m, s, &pool, opt && opt->no_floor ? 2 : REC_LONGEST, opt ? opt->segments : NULL);
     if (!opt || !opt->no_floor) rec_squeeze(m, s, &pool, SQUEEZE_STEPS);
     if (effort > 0) {
       rec_search(m, s, &pool, (int64_t)(effort * STEPS_PER_EFFORT));

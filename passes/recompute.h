@@ -46,10 +46,17 @@ typedef struct {
   int64_t floor; /* smallest peak found */
 } RecFront;
 
+/* How segments of layers that were solved can be run, for problems that share layers: each is solved once, by whichever
+ * thread asks first; the others wait for it. What is found is the same with and without. */
+typedef struct RecSegments RecSegments;
+RecSegments *rec_segments_new(void);
+void rec_segments_free(RecSegments *all); /* once no solver uses it; NULL is fine */
+
 typedef struct {
   /* 1 = about half a second on GPT-2 124M; 0 = layered programme, baselines and floor only */
   double effort;
   bool no_floor; /* the smallest peak is of no interest */
+  RecSegments *segments; /* or NULL */
 } RecOptions;
 
 RecFront recompute_front(Arena *a, const RecProblem *p, const RecOptions *opt);
@@ -61,6 +68,7 @@ bool recompute_full(Arena *a, const RecProblem *p, RecPlan *plan);
  * its op to its last reader (to the end for the newest one of a value that is kept), an in-place
  * output lies in its input's storage: with these lifetimes the peak is plan->peak. */
 void recompute_trace(Arena *a, const RecProblem *p, RecPlan *plan);
+void recompute_traces(Arena *a, const RecProblem *p, int n, RecPlan *const *plan);
 /* Exact replay of a trace by other means than the search (each op's inputs present, peak, time).
  * False with *why. */
 bool recompute_check(const RecProblem *p, const RecPlan *plan, Arena *a, const char **why);

@@ -181,9 +181,9 @@ const PoolPlan *pool_pick(const RecPool *pool, int64_t budget);
 
 /* ---- the solvers; each adds what it finds to the pool ---- */
 /* For stacks of three layers or more; adds nothing to the pool for other graphs. longest: layers
- * between which nothing is kept, at most REC_LONGEST. */
+ * between which nothing is kept, at most REC_LONGEST. shared: may be NULL. */
 enum { REC_LONGEST = 8 };
-void rec_layered(RecModel *m, RecSim *s, RecPool *pool, int longest);
+void rec_layered(RecModel *m, RecSim *s, RecPool *pool, int longest, RecSegments *shared);
 /* Knapsack by time per byte at many ratios, and the whole of each layer dropped. */
 void rec_baselines(RecModel *m, RecSim *s, RecPool *pool);
 /* Checkpoints of checkpoints, what passes between layers once for each layer. */

@@ -153,10 +153,11 @@ static void unroll_front(const Programme *p, RecSim *s, RecPool *pool) {
   }
 }
 
-void rec_layered(RecModel *m, RecSim *s, RecPool *pool, int longest) {
+void rec_layered(RecModel *m, RecSim *s, RecPool *pool, int longest, RecSegments *shared) {
   Layers ls;
   Arena *a = m->arena;
   if (!layers_init(&ls, m, s, a)) return;
+  ls.shared = shared;
   Programme p = {.ls = &ls, .longest = longest, .front = arena_array(a, Front, m->nlayer + 1)};
   for (int count = 1; count <= longest; count = next_count(count))
     for (int l = 0; l + count <= m->nlayer; l++) layers_segment(&ls, l, count);

@@ -84,7 +84,8 @@ static void options_thin(Arena *a, Options *set, int most) {
 typedef struct {
   Layers *ls;
   Segment *g;
-  uint8_t *x; /* the choice in work */
+  Options *options; /* found so far */
+  uint8_t *x;       /* the choice in work */
   int64_t base_ns, base_after, base_saved;
   int64_t ns;    /* of the last evaluation, REC_INFEASIBLE when impossible */
   int fullest;   /* op of the window with the most bytes */
@@ -128,7 +129,7 @@ static bool evaluate(Trial *t, Option *o) {
 
 static bool try_choice(Trial *t) {
   Option o;
-  return evaluate(t, &o) && options_add(t->ls->arena, t->g->options, o, choice_size(t->g));
+  return evaluate(t, &o) && options_add(t->ls->arena, t->options, o, choice_size(t->g));
 }
 
 /* ---- one layer ---- */
@@ -179,7 +180,7 @@ static void greedy_path(Trial *t, GapState from, GapState to) {
  * comes. */
 static void local_search(Trial *t) {
   static const uint8_t states[] = {KEEP, OWN, NEVER};
-  Options *set = t->g->options;
+  Options *set = t->options;
   size_t size = choice_size(t->g);
   VEC(const uint8_t *) seen = {0};
   while (!spent(t)) {
@@ -207,9 +208,9 @@ static void local_search(Trial *t) {
 static void try_early_chains(Trial *t) {
   enum { ROUNDS = 3 };
   Segment *g = t->g;
-  int n = g->options->n;
+  int n = t->options->n;
   const uint8_t **choice = arena_array(t->ls->arena, const uint8_t *, n);
-  for (int i = 0; i < n; i++) choice[i] = g->options->at[i].choice;
+  for (int i = 0; i < n; i++) choice[i] = t->options->at[i].choice;
   for (int i = 0; i < n && !spent(t); i++) {
     memcpy(t->x, choice[i], choice_size(g));
     Option now;
@@ -223,7 +224,7 @@ static void try_early_chains(Trial *t) {
       Option o;
       if (!evaluate(t, &o) || o.work >= now.work) break;
       now = o;
-      options_add(t->ls->arena, g->options, o, choice_size(g));
+      options_add(t->ls->arena, t->options, o, choice_size(g));
     }
   }
 }
@@ -246,7 +247,7 @@ static void solve_layer(Trial *t) {
     greedy_path(t, OWN, KEEP);
   }
   local_search(t);
-  options_thin(t->ls->arena, t->g->options, LAYER_OPTIONS);
+  options_thin(t->ls->arena, t->options, LAYER_OPTIONS);
   t->limit += LAYER_STEPS / 4;
   try_early_chains(t);
 }
@@ -288,7 +289,7 @@ static void solve_pair(Trial *t) {
         take_layer(t, one[1], list[1].at[q].choice);
         try_choice(t);
       }
-  options_thin(a, g->options, PAIR_OPTIONS);
+  options_thin(a, t->options, PAIR_OPTIONS);
 }
 
 /* Every layer takes option c of the segment's second layer where it is like it, else drops all; c <
@@ -319,7 +320,7 @@ static void solve_long(Trial *t) {
     take_layer(t, last, all);
     try_choice(t);
   }
-  options_thin(a, g->options, LONG_OPTIONS);
+  options_thin(a, t->options, LONG_OPTIONS);
 }
 
 /* ---- segments ---- */
@@ -374,6 +375,8 @@ static uint64_t hash_value(const Layers *ls, int v) {
 static uint64_t hash_segment(Layers *ls, const Segment *g) {
   const RecModel *m = ls->m;
   uint64_t h = (uint64_t)g->count;
+  int64_t held = ls->held[g->layer + g->count] - ls->held[g->layer];
+  h = hash_bytes(&held, sizeof held, h);
   for (int i = 0; i < g->window.n; i++) ls->position[g->window.ops[i]] = i;
   for (int i = 0; i < g->window.n; i++) {
     int k = g->window.ops[i];
@@ -401,10 +404,10 @@ static uint64_t hash_segment(Layers *ls, const Segment *g) {
 }
 
 static void solve(Layers *ls, Segment *g) {
-  Trial t = {.ls = ls, .g = g};
-  g->options = arena_new_of(ls->arena, Options);
+  Trial t = {.ls = ls, .g = g, .options = arena_new_of(ls->arena, Options)};
+  g->options = t.options;
   if (!g->window.n) {
-    options_add(ls->arena, g->options, (Option){.work = NO_BYTES, .choice = ls->d}, 0);
+    options_add(ls->arena, t.options, (Option){.work = NO_BYTES, .choice = ls->d}, 0);
     return;
   }
   g->outside = arena_array(ls->arena, int64_t, g->window.n);
@@ -445,7 +448,10 @@ void layers_segment(Layers *ls, int layer, int count) {
     g->options = other->options;
     return;
   }
+  g->options = ls->shared ? segments_take(ls->shared, g) : NULL;
+  if (g->options) return;
   solve(ls, g);
+  if (ls->shared) segments_put(ls->shared, g);
 }
 
 /* ---- base run and layers ---- */

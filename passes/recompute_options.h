@@ -25,7 +25,7 @@ typedef struct {
   int64_t *outside;   /* per op: bytes live there that the window does not see and the layers before
                          do not hold */
   uint64_t signature; /* equal: same ops, bytes, wiring and surroundings */
-  Options *options;   /* shared by equal segments */
+  const Options *options; /* shared by equal segments */
 } Segment;
 
 typedef struct {
@@ -41,6 +41,7 @@ typedef struct {
   int64_t *wlive, *wafter;
   int *position;                           /* per op: place in the window, or -1 */
   int *item_first_layer, *item_last_layer; /* per item: layers that its value's events span */
+  RecSegments *shared;                     /* of other problems, or NULL */
 } Layers;
 
 /* False when the problem has too few layers or no backward part. */
@@ -49,5 +50,11 @@ bool layers_init(Layers *ls, RecModel *m, RecSim *sim, Arena *a);
 void layers_segment(Layers *ls, int layer, int count);
 /* Writes an option's choice into a decision. */
 void segment_apply(const Layers *ls, const Segment *g, const uint8_t *choice, uint8_t *d);
+
+/* ---- recompute_share.c ---- */
+/* Options of the segment as another problem found them, once it has; or NULL: it falls to the caller, who puts them. */
+const Options *segments_take(RecSegments *all, const Segment *g);
+/* Keeps a copy of g->options. */
+void segments_put(RecSegments *all, const Segment *g);
 
 #endif

@@ -416,10 +416,11 @@ void sim_window_begin(RecSim *s, RecWindow w) {
       s->v[v].bytes = 0;
       s->window_in[s->nwindow_in++] = v;
     }
+    int alias = m->op[w.ops[n]].alias;
     for (int i = 0; i < o->nout; i++) {
       int v = o->out[i].value;
       s->v[v].need = mark;
-      s->v[v].bytes = i == 0 && m->op[w.ops[n]].alias >= 0 ? s->v[m->op[w.ops[n]].alias].bytes : m->bytes[v];
+      s->v[v].bytes = i == 0 && alias >= 0 ? s->v[alias].bytes : m->bytes[v];
       s->window_out[s->nwindow_out++] = v;
     }
   }

@@ -2,6 +2,7 @@
  * the large ones, exhaustive search on tiny ones, and what must hold for any graph: sorted front,
  * valid traces, monotone, the same twice. About 5 s. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -144,6 +145,50 @@ static void same_twice(void **state) {
     }
   }
   arena_free(a);
+}
+
+typedef struct {
+  RecProblem problem;
+  RecSegments *segments;
+  Arena *arena;
+  RecFront front;
+} Sharing;
+
+static void *solve_sharing(void *arg) {
+  Sharing *x = arg;
+  x->front = recompute_front(x->arena, &x->problem, &(RecOptions){.segments = x->segments});
+  return NULL;
+}
+
+/* Problems that are solved at the same time and share what they find get what each gets alone: stacks of the same layers, of
+ * other layers, and the first once more. */
+static void shared_segments(void **state) {
+  (void)state;
+  enum { PROBLEMS = 4 };
+  static const Transformer of[PROBLEMS] = {{6, 768, 12, 1024, 16, 50304, 0, false},
+                                           {8, 768, 12, 1024, 16, 50304, 0, false},
+                                           {6, 768, 12, 1024, 8, 32000, 2048, true},
+                                           {6, 768, 12, 1024, 16, 50304, 0, false}};
+  RecSegments *segments = rec_segments_new();
+  Sharing x[PROBLEMS];
+  pthread_t thread[PROBLEMS];
+  for (int i = 0; i < PROBLEMS; i++) {
+    x[i] = (Sharing){.segments = segments, .arena = arena_new()};
+    x[i].problem = transformer(x[i].arena, of[i]);
+    assert_int_equal(pthread_create(&thread[i], NULL, solve_sharing, &x[i]), 0);
+  }
+  for (int i = 0; i < PROBLEMS; i++) {
+    assert_int_equal(pthread_join(thread[i], NULL), 0);
+    RecFront alone = recompute_front(x[i].arena, &x[i].problem, NULL);
+    assert_int_equal(x[i].front.n, alone.n);
+    for (int k = 0; k < alone.n; k++) {
+      assert_int_equal(x[i].front.at[k].peak, alone.at[k].peak);
+      assert_int_equal(x[i].front.at[k].ns, alone.at[k].ns);
+    }
+    sorted_and_valid(x[i].arena, &x[i].problem, &x[i].front, alone.n / 4 + 1);
+  }
+  for (int i = 0; i < PROBLEMS; i++) arena_free(x[i].arena);
+  rec_segments_free(segments);
 }
 
 /* ---- exhaustive search: the least time within a budget over all schedules, forward rebuilds
@@ -335,7 +380,7 @@ int main(void) {
       cmocka_unit_test(any_graph),     cmocka_unit_test(same_twice),
       cmocka_unit_test(tiny_graphs),   cmocka_unit_test(monotone),
       cmocka_unit_test(transformers),  cmocka_unit_test(convolutions),
-      cmocka_unit_test(small_optima),
+      cmocka_unit_test(small_optima),  cmocka_unit_test(shared_segments),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
