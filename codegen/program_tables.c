@@ -23,24 +23,32 @@ Tensor program_tensor(const Plan *p, const Storage *at, const Shape *s, DType t)
   return out;
 }
 
-static void variables(const Plan *p, Program *out) {
+/* Per variable of the job: its number in the program; -1 for what no program uses. */
+static int *numbers(const Plan *p, Program *out) {
   const Vars *vars = p->job->vars;
-  out->nvars = vars->all.n;
+  int *number = arena_array(out->arena, int, vars->all.n + 1);
+  for (int i = 0; i < vars->all.n; i++) number[i] = p->var_buf[i] >= 0 ? out->nvars++ : -1;
+  return number;
+}
+
+static void variables(const Plan *p, const int *number, Program *out) {
+  const Vars *vars = p->job->vars;
   out->vars = arena_array(out->arena, ProgramVar, out->nvars + 1);
-  for (int i = 0; i < out->nvars; i++) {
+  for (int i = 0; i < vars->all.n; i++) {
     const Var *v = &vars->all.at[i];
     Storage at = {.buf = p->var_buf[i]};
-    ensure(at.buf >= 0, "variable `%s` has no buffer", v->path);
+    if (number[i] < 0) continue;
     shape_strides(&v->shape, at.stride);
-    out->vars[i] = (ProgramVar){.path = v->path,
-                                .role = (ProgramVarRole)v->role,
-                                .at = program_tensor(p, &at, &v->shape, v->dtype),
-                                .trainable = v->trainable,
-                                .of = v->of,
-                                .init_kind = (int)v->init.kind,
-                                .init_a = v->init.a,
-                                .init_b = v->init.b,
-                                .init_from = v->init.from};
+    out->vars[number[i]] =
+        (ProgramVar){.path = v->path,
+                     .role = (ProgramVarRole)v->role,
+                     .at = program_tensor(p, &at, &v->shape, v->dtype),
+                     .trainable = v->trainable,
+                     .of = v->of < 0 ? v->of : number[v->of],
+                     .init_kind = (int)v->init.kind,
+                     .init_a = v->init.a,
+                     .init_b = v->init.b,
+                     .init_from = v->init.kind == INIT_COPY ? number[v->init.from] : v->init.from};
   }
 }
 
@@ -99,12 +107,12 @@ static void data(const Job *j, Program *out) {
   }
 }
 
-static void weights(const Job *j, Program *out) {
+static void weights(const Job *j, const int *number, Program *out) {
   out->nweights = j->weights.n;
   out->weights = arena_array(out->arena, ProgramWeight, out->nweights + 1);
   for (int i = 0; i < out->nweights; i++) {
     const WeightMap *w = &j->weights.at[i];
-    out->weights[i] = (ProgramWeight){w->key, w->var, w->transposed};
+    out->weights[i] = (ProgramWeight){w->key, number[w->var], w->transposed};
   }
   out->weights_name = j->weights_name;
   out->init = j->init;
@@ -144,10 +152,11 @@ void program_tables(const Plan *p, Program *out) {
   out->budget_bytes = p->budget_bytes;
   out->overhead_bytes = p->overhead_bytes;
   out->reserve_bytes = p->reserve_bytes;
-  variables(p, out);
+  const int *number = numbers(p, out);
+  variables(p, number, out);
   phases(p, out);
   data(j, out);
-  weights(j, out);
+  weights(j, number, out);
   out->eval_data = j->eval.every ? j->eval.data.data : -1;
   out->eval_val = j->eval.data.val;
   out->eval_every = j->eval.every;

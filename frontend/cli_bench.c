@@ -8,8 +8,6 @@
 #include <string.h>
 
 enum { SHOWN = 24, LARGE_BYTES = 64 << 20 };
-static const char *const program_names[] = {
-    [BENCH_MICRO] = "micro", [BENCH_UPDATE] = "update", [BENCH_FIRST] = "first"};
 static const double wanted_share = 0.8;
 
 /* ---- groups ---- */
@@ -188,7 +186,8 @@ void bench_text(const BenchReport *b, FILE *to, bool all, Arena *a) {
   fputc('\n', to);
   for (int i = 0; i < BENCH_PROGRAMS; i++)
     if (bench_program(r, i)->runs > 0)
-      program_line(program_names[i], &bench_program(r, i)->whole, b->predicted[i], b->calibrated[i], to);
+      program_line(b->program->programs[bench_program(r, i)->program].name,
+                   &bench_program(r, i)->whole, b->predicted[i], b->calibrated[i], to);
   double step = measured_step(b), predicted = step_seconds(b, b->predicted);
   fprintf(to, "  %-8s measured %10.3f ms   predicted %.3f ms (%+.1f %%)   calibrated %.3f ms\n",
           "step", 1e3 * step, 1e3 * predicted, 100 * (predicted / step - 1),
@@ -282,8 +281,9 @@ void bench_json(const BenchReport *b, FILE *to) {
   for (int i = 0; i < BENCH_PROGRAMS; i++) {
     const BenchProgram *p = bench_program(r, i);
     if (p->runs == 0) continue;
-    json_array_append_new(list, program_json(program_names[i], p, b->program->programs[p->program].ncmds,
-                                             b->predicted[i], b->calibrated[i]));
+    const ProgramCode *code = &b->program->programs[p->program];
+    json_array_append_new(
+        list, program_json(code->name, p, code->ncmds, b->predicted[i], b->calibrated[i]));
   }
   json_object_set_new(o, "programs", list);
   list = json_array();

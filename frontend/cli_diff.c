@@ -102,7 +102,7 @@ static void read_host(Arena *a, Side *s, const json_t *plan) {
     json_t *row;
     double sum = 0;
     double times = (double)int_of(plan, "accumulation"), micro = 0;
-    /* those of the phase begin with micro, first where there is one, update */
+    /* those of the phase begin with micro, first where there is one, update; or with step alone */
     json_array_foreach(json_object_get(plan, "programs"), i, row) {
       const char *name = text_of(a, row, "name");
       double x = json_number_value(json_object_get(row, key[k]));
@@ -111,7 +111,7 @@ static void read_host(Arena *a, Side *s, const json_t *plan) {
       else
         sum += x;
       if (!strcmp(name, "first")) times--;
-      if (!strcmp(name, "update")) break;
+      if (!strcmp(name, "update") || !strcmp(name, "step")) break;
     }
     sum += times * micro;
     add_real(a, s, key[k], shown[k], FIG_SECONDS, sum);

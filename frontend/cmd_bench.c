@@ -104,10 +104,13 @@ enum { LARGER_MODELS = 16 << 20 };
 static int report(Cli *c, const FitResult *fit, const Program *p, const BenchResult *r) {
   Arena *a = c->arena;
   BenchReport b = {.plan = fit->plan, .phase = &fit->plan->phases.at[0], .program = p, .result = r};
-  int most = p->programs[r->micro.program].ncmds + p->programs[r->update.program].ncmds, measured;
+  bool update = r->update.runs > 0;
+  int most =
+          p->programs[r->micro.program].ncmds + (update ? p->programs[r->update.program].ncmds : 0),
+      measured;
   b.commands = arena_array(a, BenchCommand, most + 1);
   add_commands(&b, &r->micro, a);
-  add_commands(&b, &r->update, a);
+  if (update) add_commands(&b, &r->update, a);
   CostSample *samples = arena_array(a, CostSample, most + 1);
   for (int i = 0; i < b.ncommands; i++)
     samples[i] = (CostSample){b.commands[i].cost, b.commands[i].time.median};

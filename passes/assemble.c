@@ -56,7 +56,14 @@ int64_t variables_bytes(const Vars *v) {
   return sum;
 }
 
-void assemble_variables(Plan *p, Arena *a, const bool *host) {
+int64_t accumulators_bytes(const Vars *v) {
+  int64_t sum = 0;
+  for (int i = 0; i < v->all.n; i++)
+    if (v->all.at[i].role == VAR_ACCUM) sum += shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype);
+  return sum;
+}
+
+void assemble_variables(Plan *p, Arena *a, const bool *host, const bool *absent) {
   const Vars *vars = p->job->vars;
   int64_t at[] = {[SPACE_DEVICE] = 0, [SPACE_HOST] = 0};
   p->var_buf = arena_array(a, int, vars->all.n + 1);
@@ -64,6 +71,10 @@ void assemble_variables(Plan *p, Arena *a, const bool *host) {
     for (int i = 0; i < vars->all.n; i++) {
       const Var *v = &vars->all.at[i];
       if ((int)variable_class(v->role) != cls) continue;
+      if (absent && absent[i]) {
+        p->var_buf[i] = -1;
+        continue;
+      }
       Space space = host && host[i] ? SPACE_HOST : SPACE_DEVICE;
       PlanBuf b = {.name = v->path,
                    .cls = (BufClass)cls,
@@ -227,10 +238,14 @@ static int add_workspace(Plan *p, Assembly *t, int program, int step) {
 
 /* ---- stages of host variables and saved values ---- */
 
+static bool on_host(const Plan *p, int var) {
+  return p->var_buf[var] >= 0 && p->bufs.at[p->var_buf[var]].space == SPACE_HOST;
+}
+
 static void find_items(const Plan *p, Assembly *t) {
   const Vars *vars = p->job->vars;
   bool *host = arena_array(t->arena, bool, vars->all.n + 1);
-  for (int i = 0; i < vars->all.n; i++) host[i] = p->bufs.at[p->var_buf[i]].space == SPACE_HOST;
+  for (int i = 0; i < vars->all.n; i++) host[i] = on_host(p, i);
   int64_t *bytes = arena_array(t->arena, int64_t, t->m->nunits + 1);
   for (int u = 0; u < t->m->nunits; u++) bytes[u] = round_up(t->m->unit[u].bytes, PLAN_ALIGN);
   t->items = stage_items(t->m, vars, host, t->saved, bytes, t->arena);

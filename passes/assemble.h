@@ -8,8 +8,8 @@
 #include "saved.h"
 
 /* Gives every variable of the job its persistent buffer, by class and number: in the host's arena where host[variable]
- * (NULL: nowhere), else in the device's. */
-void assemble_variables(Plan *p, Arena *a, const bool *host);
+ * (NULL: nowhere), else in the device's. Those of which absent[variable] (NULL: none) get none: no program uses them. */
+void assemble_variables(Plan *p, Arena *a, const bool *host, const bool *absent);
 
 /* Appends a program that runs the clusters of m in the order of trace (an id that stands again is a
  * rebuild), with every buffer placed above the persistent ones. Inputs live through the whole of
@@ -30,6 +30,8 @@ BufClass variable_class(VarRole r);
 int64_t logits_axis(const Graph *g);
 /* Height of the regions of variables alone, as assemble_variables places them. */
 int64_t variables_bytes(const Vars *v);
+/* Of accumulators, without gaps. */
+int64_t accumulators_bytes(const Vars *v);
 
 /* Bytes of each class at the plan's peak, which lies at step peak_step of program `program` (-1
  * when there is none). gaps are what placement and rounding to the target's granule leave. The sum

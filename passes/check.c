@@ -127,7 +127,8 @@ static void hold(Replay *r, int buf, const Region *w) {
 /* The buffer that holds variable var for this step: its own, or a stage of it where it lives on the host. */
 static bool holds_variable(const Replay *r, int buf, int var) {
   const PlanBuf *b = &r->p->bufs.at[buf];
-  if (r->p->bufs.at[r->p->var_buf[var]].space == SPACE_DEVICE) return r->p->var_buf[var] == buf;
+  int home = r->p->var_buf[var];
+  if (home < 0 || r->p->bufs.at[home].space == SPACE_DEVICE) return home == buf;
   return b->var == var && b->space == SPACE_DEVICE && b->program == r->program;
 }
 

@@ -29,7 +29,7 @@ Plan *fit_new_plan(const FitPool *f, Arena *a, int res) {
   p->target = f->x.target;
   p->overhead_bytes = fit_overhead(f, res, NULL);
   p->reserve_bytes = f->args.reserve_bytes;
-  assemble_variables(p, a, f->res.at[res].host);
+  assemble_variables(p, a, f->res.at[res].host, f->res.at[res].absent);
   return p;
 }
 
@@ -88,12 +88,12 @@ static int64_t *scratch_for(const Family *fam, Arena *a) {
   return arena_array(a, int64_t, most + 2);
 }
 
-/* Least height of families from..to-1 at their smallest micro-batch. */
-static int64_t least_height(const FitPool *f, const PhasePool *pool, int from, int to) {
+int64_t fit_least_height(const FitPool *f, const PhasePool *pool, int from, int to, int64_t at) {
   int64_t least = INT64_MAX;
   for (int i = from; i < to; i++) {
     const Family *fam = &pool->families.at[i];
-    Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, fam->least);
+    if (at > 0 && (at < fam->least || at > fam->most)) continue;
+    Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at > 0 ? at : fam->least);
     int64_t *scratch = scratch_for(fam, f->x.arena);
     for (int k = 0; k < fam->traces.n; k++) {
       int64_t h = fit_height(&p, &fam->traces.at[k], scratch);
@@ -121,13 +121,13 @@ static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
   const FitContext *x = &m->f->x;
   PhasePool *pool = m->pool;
   int from = pool->families.n;
-  if (!fit_families(x, chunks, 1, false, m->batch, m->n, graph, pool)) return false;
+  if (!fit_families(x, chunks, 1, MICRO_PLAIN, m->batch, m->n, graph, pool)) return false;
   for (int i = from; i < pool->families.n; i++) {
     Family *fam = &pool->families.at[i];
     bool first = i == from || pool->families.at[i - 1].apart != fam->apart;
     for (int k = 0; m->before && k < m->before->families.n; k++)
       if (m->before->families.at[k].chunks == chunks && m->before->families.at[k].group == 1 &&
-          !m->before->families.at[k].early)
+          m->before->families.at[k].kind == MICRO_PLAIN)
         fit_translate(x, &m->before->families.at[k], fam);
     if (fam->traces.n == 1 && first && (from == 0 || fam->apart)) fit_solve_begin(x, fam);
   }
@@ -194,19 +194,19 @@ static const Built *built_plain(const FitPool *f, const Graph *g) {
 static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) {
   PhasePool *pool = m->pool;
   if (!begin_chunked(m, forced > 0 ? forced : 1, whole->micro)) return false;
-  pool->update[0] = built_plain(m->f, whole->update); /* while the solver works */
+  pool->update[MICRO_PLAIN] = built_plain(m->f, whole->update); /* while the solver works */
   pool->sample = built_plain(m->f, whole->sample);
   int from = 0, to = pool->families.n;
   double share = forced > 0 ? 0 : head_share(m->f, pool, m->batch, m->n);
   bool split = share >= 1.0 / 128;
   if (split && !begin_split(m, CHUNKS_FACTOR, &split)) return false;
   end_chunked(m, from, to);
-  int64_t before = least_height(m->f, pool, from, to);
+  int64_t before = fit_least_height(m->f, pool, from, to, 0);
   for (int chunks = CHUNKS_FACTOR; split;) {
     from = to;
     to = pool->families.n;
     end_chunked(m, from, to);
-    int64_t now = least_height(m->f, pool, from, to);
+    int64_t now = fit_least_height(m->f, pool, from, to, 0);
     share /= CHUNKS_FACTOR;
     chunks *= CHUNKS_FACTOR;
     /* What more pieces could give back, when the first have taken the most. */
@@ -217,25 +217,9 @@ static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) 
   return true;
 }
 
-/* The same families with the norm's squares taken early, and the same traces. */
-static bool add_early(const Makes *m) {
-  PhasePool *pool = m->pool;
-  int plain = pool->families.n;
-  for (int k = 0; k < plain; k++) {
-    int chunks = pool->families.at[k].chunks, from = pool->families.n;
-    if (k > 0 && pool->families.at[k - 1].chunks == chunks) continue;
-    if (!fit_families(&m->f->x, chunks, 1, true, m->batch, m->n, NULL, pool)) return false;
-    for (int i = from; i < pool->families.n; i++)
-      for (int j = 0; j < plain; j++)
-        if (pool->families.at[j].chunks == chunks)
-          fit_translate(&m->f->x, &pool->families.at[j], &pool->families.at[i]);
-  }
-  return true;
-}
-
-static bool any_early(const PhasePool *pool) {
+static bool any_squares(const PhasePool *pool) {
   for (int i = 0; i < pool->families.n; i++)
-    if (pool->families.at[i].early) return true;
+    if (pool->families.at[i].kind == MICRO_SQUARES) return true;
   return false;
 }
 
@@ -243,23 +227,24 @@ static bool any_early(const PhasePool *pool) {
 static bool finish_early(const Makes *m, GraphChoice c) {
   const FitPool *f = m->f;
   if (!f->res.at[f->res.n - 1].micro) return true;
-  if (!any_early(m->pool) && !add_early(m)) return false;
+  if (!any_squares(m->pool) && !fit_add_kind(f, m->pool, MICRO_SQUARES, m->batch, m->n))
+    return false;
   c.early_squares = c.update_only = true;
-  m->pool->update[1] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
+  m->pool->update[MICRO_SQUARES] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
   return true;
 }
 
 /* The same families for groups of micro-batches, with the same traces for each member; unless there are some. */
-static bool add_group(const Makes *m, int chunks, int group, bool early) {
+static bool add_group(const Makes *m, int chunks, int group, MicroKind kind) {
   PhasePool *pool = m->pool;
   int plain = pool->families.n;
   for (int i = 0; i < plain; i++)
-    if (pool->families.at[i].group == group && pool->families.at[i].early == early) return true;
-  if (!fit_families(&m->f->x, chunks, group, early, m->batch, m->n, NULL, pool)) return false;
+    if (pool->families.at[i].group == group && pool->families.at[i].kind == kind) return true;
+  if (!fit_families(&m->f->x, chunks, group, kind, m->batch, m->n, NULL, pool)) return false;
   for (int i = plain; i < pool->families.n; i++)
     for (int j = 0; j < plain; j++) {
       const Family *like = &pool->families.at[j];
-      if (like->chunks == chunks && like->group == 1 && !like->early)
+      if (like->chunks == chunks && like->group == 1 && like->kind == MICRO_PLAIN)
         fit_translate(&m->f->x, like, &pool->families.at[i]);
     }
   return true;
@@ -271,8 +256,9 @@ static bool add_groups(const Makes *m) {
   if (group == 1) return true;
   for (int i = 0; i < m->pool->families.n && m->f->args.chunks == 0; i++)
     if (m->pool->families.at[i].chunks == CHUNKS_FACTOR) split = CHUNKS_FACTOR;
-  bool early = m->f->res.at[m->f->res.n - 1].micro;
-  return add_group(m, split, group, false) && (!early || add_group(m, split, group, true));
+  bool squares = m->f->res.at[m->f->res.n - 1].micro;
+  return add_group(m, split, group, MICRO_PLAIN) &&
+         (!squares || add_group(m, split, group, MICRO_SQUARES));
 }
 
 /* The families of another job, and this one's updates. */
@@ -282,7 +268,7 @@ static bool take_families(const Makes *m, GraphChoice c) {
   fit_take_families(&f->like->phase[m->pool->phase], f->number, f->x.job->vars->all.n, early,
                     f->x.arena, m->pool);
   c.update_only = true;
-  m->pool->update[0] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
+  m->pool->update[MICRO_PLAIN] = built_plain(f, train_graphs(f->x.job, f->x.arena, &c).update);
   return finish_early(m, c) && add_groups(m);
 }
 
@@ -299,7 +285,7 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
     if (!g.micro) return false;
   }
   if (f->x.job->diags->errors > 0) return false;
-  f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
+  f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes, NULL);
   if (f->res.n == 0) return false;
   if (f->like) return take_families(&m, c);
   bool made = make_families(&m, &g, forced);
@@ -319,7 +305,9 @@ int64_t fit_capped_budget(const PlanArgs *args) {
 static bool hopeless(FitPool *f, int64_t budget) {
   GraphChoice c = {.micro_batch = 1, .chunks = 1, .eval_only = true};
   train_graphs(f->x.job, f->x.arena, &c);
-  f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
+  const bool *absent = NULL; /* at most these */
+  if (fit_may_update_early(f)) absent = fit_unused_accumulators(f, NULL);
+  f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes, absent);
   return f->res.n == 0 || fit_whole_peak(f, f->res.n - 1, NULL, f->args.beside_bytes) > budget;
 }
 
@@ -329,8 +317,10 @@ static void fill_pools(FitPool *f) {
     pool[i] = (PhasePool){.phase = i};
     if (!add_families(f, &pool[i], i > 0 ? &pool[i - 1] : NULL)) return;
   }
+  const bool *absent;
+  if (!fit_add_early(f, pool, &absent)) return;
   /* Now that all variables exist. */
-  f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes);
+  f->res = residency_list(f->x.job, f->x.arena, f->args.host_bytes, absent);
   for (int i = 0; i < f->nphases; i++) {
     int n;
     const int64_t *batch = micro_batches(f, i, &n);

@@ -12,6 +12,14 @@
 #include "residency.h"
 #include "saved.h"
 
+/* What a micro program does besides gradients: nothing; the squares for the norm (GraphChoice.early_squares); the updates
+ * (early_update). */
+typedef enum { MICRO_PLAIN, MICRO_SQUARES, MICRO_UPDATES, MICRO_KINDS } MicroKind;
+/* That of the families whose programs go with a residency. */
+static inline MicroKind micro_kind(const Residency *r) {
+  return r->absent ? MICRO_UPDATES : r->micro ? MICRO_SQUARES : MICRO_PLAIN;
+}
+
 /* One program at one micro-batch. */
 typedef struct Built {
   Clusters clusters;
@@ -41,7 +49,7 @@ typedef struct {
 typedef struct {
   int phase, chunks;
   int group;           /* members of a micro-batch that go through a layer one after another; 1 = whole */
-  bool early;          /* the micro-batch takes the squares for the norm (GraphChoice.early_squares) */
+  MicroKind kind;      /* group > 1: not MICRO_UPDATES */
   bool apart;          /* kernels end at what backward keeps: less is rebuilt, more is launched */
   int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
   int64_t least, most; /* micro-batches that it stands for */
@@ -108,7 +116,7 @@ bool fit_same_structure(const Built *a, const Built *b);
 /* Adds the families of a phase for those of the micro-batches all[0..nall) (ascending) that divide into `group` members,
  * and this many chunks, joined ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
  * tell. first is a graph that was built for the least of them already, or NULL. */
-bool fit_families(const FitContext *x, int chunks, int group, bool early, const int64_t *all,
+bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
                   int nall, const Graph *first, PhasePool *out);
 /* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
  * adds the traces that are new at the end. An end without a begin does nothing. */
@@ -127,7 +135,7 @@ int64_t fit_height(const Priced *p, const Trace *t, int64_t *scratch);
 struct PhasePool {
   int phase;
   VEC(Family) families;
-  const Built *update[2];       /* by early; the second for host variables of micro-batches */
+  const Built *update[MICRO_KINDS]; /* NULL: MICRO_UPDATES, and where no residency has that kind */
   const Built *sample;          /* NULL when there is none */
   Resident *res;                /* per residency */
   VEC(Choice) all;              /* every candidate, fastest first */
@@ -157,19 +165,33 @@ int64_t fit_whole_peak(const FitPool *f, int res, const SavedSet *saved, int64_t
 int64_t fit_host_bytes(const FitPool *f, const Choice *c);
 /* The budget, or the card where that is less. */
 int64_t fit_capped_budget(const PlanArgs *args);
+/* Least transient bytes of a micro-batch of `at` samples by a phase's families from..to-1, of those that stand for it; 0: of the
+ * smallest one of each. */
+int64_t fit_least_height(const FitPool *f, const PhasePool *pool, int from, int to, int64_t at);
 /* Chunks that the graph really has. */
 int fit_chunks_of(const Graph *g);
 static inline int64_t max64(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
+/* ---- fit_early.c ---- */
+/* The plain families of a phase once more, of another kind, for these micro-batches, with the same traces; false as fit_families. */
+bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64_t *batch, int n);
+/* The step of every phase may be one micro-batch whose backward pass updates (optimizer.h). */
+bool fit_may_update_early(const FitPool *f);
+/* Per variable: an accumulator that no family with early updates uses; all of them when there are no families yet (NULL). */
+const bool *fit_unused_accumulators(const FitPool *f, const PhasePool *pool);
+/* Adds families with early updates to all phases, for the micro-batch that is a whole step, where they pay. *absent: what they have
+ * no use for, NULL where there are none. False as fit_families. */
+bool fit_add_early(const FitPool *f, PhasePool *pool, const bool **absent);
+
 /* ---- fit_share.c ---- */
 /* Numbers in `to` of the variables of `from` that micro-batches may use, those that `to` lacks added to it; NULL when they
  * are not the same in both, masters and moments aside. */
 int *fit_same_variables(const Vars *from, Vars *to, Arena *a);
-/* The families and the sample of a phase with other numbers of variables; those with early squares where they are wanted.
- * What was taken lives as long as the pool that it comes from. */
-void fit_take_families(const PhasePool *from, const int *number, int nvars, bool early, Arena *a,
+/* The families and the sample of a phase with other numbers of variables; those with early squares where they are wanted, and
+ * not those with early updates. What was taken lives as long as the pool that it comes from. */
+void fit_take_families(const PhasePool *from, const int *number, int nvars, bool squares, Arena *a,
                        PhasePool *to);
 
 /* ---- fit_price.c: the candidates of a phase, once all variables exist ---- */

@@ -17,7 +17,9 @@ static void assemble_micro(Plan *p, Arena *a, const Choice *c, const Built *micr
   const int *order = arena_copy(a, t->order, sizeof *order * (size_t)t->n);
   bool one = ph->accumulation == 1;
   const SavedSet *saved = c->saved ? c->saved : &(SavedSet){0};
-  ph->programs[PROG_MICRO] = assemble_saving(p, a, "micro", one ? &micro->first->map : &micro->map, t->n, order, c->room, saved);
+  const char *name = micro->clusters.g->name;
+  ph->programs[PROG_MICRO] = assemble_saving(p, a, name, one ? &micro->first->map : &micro->map,
+                                             t->n, order, c->room, saved);
   ph->programs[PROG_FIRST] = one ? -1 : assemble_saving(p, a, "first", &micro->first->map, t->n, order, c->room, saved);
 }
 
@@ -29,7 +31,8 @@ static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c
                    .micro_batch = c->micro_batch,
                    .chunks = fam->chunks,
                    .group = fam->group,
-                   .early_squares = fam->early};
+                   .early_squares = fam->kind == MICRO_SQUARES,
+                   .early_update = fam->kind == MICRO_UPDATES};
   Fixed *update = &f->phase[fam->phase].res[c->res].update.at[c->update];
   TrainGraphs graphs = train_graphs(f->x.job, a, &g);
   Built micro = fit_build_micro(&f->x, graphs.micro, fam->apart, a);
@@ -89,7 +92,7 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
                      .chunks = c->family->chunks,
                      .group = c->family->group,
                      .eval_only = true};
-    assemble_program(p, scratch, "micro", &micro->map, t->n, t->order, 0);
+    assemble_program(p, scratch, micro->clusters.g->name, &micro->map, t->n, t->order, 0);
     fit_assemble_plain(f, p, scratch, "eval", train_graphs(f->x.job, scratch, &g).eval, PLAIN_ROOM);
     int64_t highest = max64(pool->res[c->res].update.at[0].bytes, pool->res[c->res].sample.bytes);
     for (int i = 0; i < p->programs.n; i++)
@@ -122,10 +125,11 @@ static Choice *floor_of(const FitPool *f, PhasePool *pool, int res, int64_t boun
   return best;
 }
 
-/* Of variables, by class: all, or those that are on the host. */
-static void count_variables(const Vars *v, const bool *counted, int64_t *bytes) {
+/* Of variables, by class: all but those of `left_out`, or of these those that are on the host. */
+static void count_variables(const Vars *v, const bool *counted, const bool *left_out,
+                            int64_t *bytes) {
   for (int i = 0; i < v->all.n; i++)
-    if (!counted || counted[i])
+    if ((!counted || counted[i]) && !(left_out && left_out[i]))
       bytes[variable_class(v->all.at[i].role)] += round_up(shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype), PLAN_ALIGN);
 }
 
@@ -155,7 +159,8 @@ static void find_floor(const FitPool *f, FitResult *r) {
   ensure(of >= 0, "fit: no plan at all");
   r->floor_bytes = best;
   r->floor_persistent = f->res.at[of].device_bytes;
-  count_variables(f->x.job->vars, f->res.at[of].host, r->floor_host_class);
+  count_variables(f->x.job->vars, f->res.at[of].host, NULL, r->floor_host_class);
+  count_variables(f->x.job->vars, NULL, f->res.at[of].absent, r->class_bytes);
   r->floor_host_class[BC_SAVED] = saved ? saved->bytes : 0;
   r->floor_host = f->res.at[of].host_bytes + r->floor_host_class[BC_SAVED];
   r->floor_transient = best - r->floor_persistent - fit_overhead(f, of, saved) - f->args.reserve_bytes;
@@ -216,6 +221,7 @@ static Candidate candidate_of(const FitPool *f, const Choice *c) {
                      .chunks = c->family->chunks,
                      .group = c->family->group,
                      .front = c->trace,
+                     .early_update = c->family->kind == MICRO_UPDATES,
                      .peak_bytes = c->peak >= 0 && c->peak != INT64_MAX ? c->peak : c->estimate,
                      .step_ns = c->step_ns,
                      .host_bytes = fit_host_bytes(f, c)};
@@ -266,9 +272,11 @@ static void choose(FitPool *f, Arena *a, FitResult *r) {
 FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
   f->args.budget_bytes = budget_bytes;
   FitResult r = {.job = f->x.job, .args = f->args, .budget_bytes = fit_capped_budget(&f->args)};
-  count_variables(f->x.job->vars, NULL, r.class_bytes);
   if (f->res.n == 0) r.host_needed = f->res.least_bytes;
-  if (!f->phase) return r;
+  if (!f->phase) {
+    count_variables(f->x.job->vars, NULL, NULL, r.class_bytes);
+    return r;
+  }
   choose(f, a, &r);
   const PhasePool *shown = &f->phase[r.phase];
   for (int i = shown->frontier.n - 1; i >= 0; i--) {

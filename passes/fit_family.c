@@ -105,7 +105,7 @@ static Trace as_it_stands(const Built *b, Arena *a) {
 typedef struct {
   const FitContext *x;
   int phase, chunks, group;
-  bool early;
+  MicroKind kind;
   struct {
     int64_t at;
     const Graph *graph;
@@ -124,7 +124,8 @@ static const Built *built_at(Builds *b, int64_t at, bool apart) {
                      .chunks = b->chunks,
                      .group = b->group,
                      .micro_only = true,
-                     .early_squares = b->early};
+                     .early_squares = b->kind == MICRO_SQUARES,
+                     .early_update = b->kind == MICRO_UPDATES};
     TrainGraphs g = train_graphs(x->job, x->arena, &c);
     if (!g.micro) return NULL;
     if (i == COUNT_OF(b->known)) i--; /* the latest makes room */
@@ -148,7 +149,7 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
     Family f = {.phase = b->phase,
                 .chunks = b->chunks,
                 .group = b->group,
-                .early = b->early,
+                .kind = b->kind,
                 .apart = apart,
                 .at_a = batch[i],
                 .at_b = batch[i],
@@ -171,9 +172,9 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
   return true;
 }
 
-bool fit_families(const FitContext *x, int chunks, int group, bool early, const int64_t *all,
+bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
                   int nall, const Graph *first, PhasePool *out) {
-  Builds b = {.x = x, .phase = out->phase, .chunks = chunks, .group = group, .early = early};
+  Builds b = {.x = x, .phase = out->phase, .chunks = chunks, .group = group, .kind = kind};
   int64_t *batch = arena_array(x->arena, int64_t, nall + 1);
   int n = 0;
   for (int i = 0; i < nall; i++)
@@ -415,15 +416,21 @@ static void match_clusters(const Clusters *from, const Clusters *to, int member,
   }
 }
 
-/* Every input of every step was made by an earlier one. */
-static bool can_run(const StorageMap *m, int n, const int *order, bool *made) {
+/* Every input of every step was made by an earlier one, and no variable is read that a later cluster has assigned: a rebuild
+ * after the update of its weight. last_assign: per unit, -1. */
+static bool can_run(const StorageMap *m, int n, const int *order, bool *made, int *last_assign) {
   for (int s = 0; s < n; s++) {
     const Cluster *c = &m->clusters->at[order[s]];
     for (int k = 0; k < c->nin; k++) {
       int unit = m->place[c->in[k]].unit;
       if (is_made(&m->unit[unit]) && !made[unit]) return false;
+      if (last_assign[unit] > order[s]) return false;
     }
-    for (int k = 0; k < c->nout; k++) made[m->out[order[s]][k].unit] = true;
+    for (int k = 0; k < c->nout; k++) {
+      int unit = m->out[order[s]][k].unit;
+      made[unit] = true;
+      if (m->unit[unit].var >= 0 && last_assign[unit] < order[s]) last_assign[unit] = order[s];
+    }
   }
   return true;
 }
@@ -497,13 +504,15 @@ void fit_translate(const FitContext *x, const Family *from, Family *to) {
   int members = from->group == to->group ? 1 : to->group;
   Match m = match_programs(from->micro[0], to->micro[0], members, x->arena);
   int stride = members > 1 ? ceil_div(from->traces.n, MOST_TRACES_OF_MEMBERS) : 1;
+  int *assign = arena_array(x->arena, int, map->nunits + 1);
   for (int k = 1; k < from->traces.n; k++) {
     if (k % stride && k != from->full && k < from->traces.n - 1) continue;
     const Trace *t = &from->traces.at[k];
     int *order = arena_array(x->arena, int, members * t->n + m.nto + 1);
     int n = translate_trace(t, &m, order);
     memset(m.made, 0, sizeof *m.made * (size_t)map->nunits);
-    if (n <= m.nto || !can_run(map, n, order, m.made)) continue;
+    memset(assign, -1, sizeof *assign * (size_t)map->nunits);
+    if (n <= m.nto || !can_run(map, n, order, m.made, assign)) continue;
     int at = add_trace(x, to, n, order);
     if (k == from->full && !to->full) to->full = at;
   }

@@ -75,7 +75,7 @@ static void price_update(const FitPool *f, const Built *b, int res, Resident *ou
 static void price_plain(const FitPool *f, const PhasePool *pool, int res, Resident *out) {
   bool copies = f->res.at[res].host_bytes > 0;
   if (pool->sample) out->sample = placed(f, pool->sample, res);
-  const Built *update = pool->update[f->res.at[res].micro];
+  const Built *update = pool->update[micro_kind(&f->res.at[res])];
   if (update && copies)
     price_update(f, update, res, out);
   else
@@ -158,9 +158,9 @@ static void add_resident(const Pricing *x, const Bare *b, FamilyUses *const *use
   const Trace *t = &b->family->traces.at[b->trace];
   StageProblem s = {0}; /* but for the uses the same with each residency */
   for (int res = 0; res < f->res.n; res++) {
-    if (f->res.at[res].host_bytes == 0 || f->res.at[res].micro != b->family->early) continue;
+    if (f->res.at[res].host_bytes == 0 || micro_kind(&f->res.at[res]) != b->family->kind) continue;
     Choice c = fit_choice(x, b, res);
-    if (!f->res.at[res].micro) {
+    if (b->family->kind == MICRO_PLAIN) {
       fit_add_choice(x, c, b, fit_bare_ns(x, b), b->height);
       continue;
     }
@@ -198,7 +198,7 @@ static void bare_traces(const Pricing *x, const Family *fam, const Priced *price
       b.ns += price->ns[t->order[s]];
     }
     for (int res = 0; res < f->res.n; res++)
-      if (f->res.at[res].host_bytes == 0 && !fam->early)
+      if (f->res.at[res].host_bytes == 0 && micro_kind(&f->res.at[res]) == fam->kind)
         fit_add_choice(x, fit_choice(x, &b, res), &b, fit_bare_ns(x, &b), b.height);
     vec_push(x->arena, out, b);
   }
@@ -209,7 +209,7 @@ static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
   FamilyUses **uses = arena_array(a, FamilyUses *, f->res.n + 1);
   const StorageMap *m = &fam->micro[0]->map;
   for (int res = 0; res < f->res.n; res++) {
-    if (!f->res.at[res].micro) continue;
+    if (micro_kind(&f->res.at[res]) != fam->kind || fam->kind == MICRO_PLAIN) continue;
     const bool *host = f->res.at[res].host;
     uses[res] = arena_new_of(a, FamilyUses);
     uses[res]->items = stage_items(m, f->x.job->vars, host, &(SavedSet){0}, NULL, a);
@@ -222,8 +222,8 @@ static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
   return uses;
 }
 
-/* Of traces with or without early squares: those that nothing beats, with host variables. */
-static void add_best(Pricing *x, BareList *list, bool early, FamilyUses **const *uses) {
+/* Of traces of families of one kind: those that nothing beats, with host variables. */
+static void add_best(Pricing *x, BareList *list, MicroKind kind, FamilyUses **const *uses) {
   const FitPool *f = x->f;
   if (list->n) qsort(list->at, (size_t)list->n, sizeof *list->at, by_speed);
   int64_t least = INT64_MAX;
@@ -231,7 +231,7 @@ static void add_best(Pricing *x, BareList *list, bool early, FamilyUses **const 
     const Bare *b = &list->at[i];
     if (b->height >= least) continue;
     least = b->height;
-    vec_push(x->arena, &x->best[early], *b);
+    vec_push(x->arena, &x->best[kind], *b);
     if (fit_whole_peak(f, f->res.n - 1, NULL, b->height) > f->x.target->usable_bytes) continue;
     int family = (int)(b->family - x->pool->families.at);
     add_resident(x, b, uses[family], &x->price[family]);
@@ -243,16 +243,16 @@ static Pricing add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, Fa
   x.steps = ceil_div(phase_samples(f->x.job, pool->phase), at);
   FitContext here = f->x;
   here.arena = x.arena;
-  BareList list[2] = {{0}};
+  BareList list[MICRO_KINDS] = {{0}};
   x.price = arena_array(x.arena, Priced, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) {
     const Family *fam = &pool->families.at[i];
     if (at < fam->least || at > fam->most || at % fam->group) continue;
     if (fam->group != f->args.group) continue;
     x.price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
-    bare_traces(&x, fam, &x.price[i], &list[fam->early]);
+    bare_traces(&x, fam, &x.price[i], &list[fam->kind]);
   }
-  for (int early = 0; early < 2; early++) add_best(&x, &list[early], early, uses);
+  for (int kind = 0; kind < MICRO_KINDS; kind++) add_best(&x, &list[kind], (MicroKind)kind, uses);
   return x;
 }
 

@@ -20,7 +20,7 @@ typedef struct {
   Arena *arena;
   int64_t at, steps; /* micro-batch, micro-batches in a step */
   Priced *price;     /* per family */
-  VEC(Bare) best[2]; /* by early squares: what nothing beats before copies count, fastest first */
+  VEC(Bare) best[MICRO_KINDS]; /* what nothing beats before copies count, fastest first */
 } Pricing;
 
 /* A trace with its copies, for any room. live has room for the steps and one more, and is filled in. */

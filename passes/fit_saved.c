@@ -123,7 +123,7 @@ static void add_part(Saving *s, const Timeline *time, const SavedSet *all, int p
   s->height = fit_height(&s->rest, &(Trace){.time = s->time}, s->live);
   for (int res = 0; res < f->res.n; res++) {
     const Residency *r = &f->res.at[res];
-    if (!r->whole || r->micro != s->bare->family->early ||
+    if (!r->whole || micro_kind(r) != s->bare->family->kind ||
         s->saved.bytes > f->args.host_bytes - r->host_bytes)
       continue;
     add_with(s, res);
@@ -145,8 +145,8 @@ void fit_add_saved(const PhasePool *pool, const Pricing *at, int n) {
   Arena *a = arena_new();
   Beaten beaten = beaten_by(pool, a);
   for (int k = 0; k < n; k++)
-    for (int early = 0; early < 2; early++)
-      for (int i = 0; i < at[k].best[early].n; i++)
-        add_trace(&at[k], &at[k].best[early].at[i], &beaten);
+    for (int kind = 0; kind < MICRO_KINDS; kind++)
+      for (int i = 0; i < at[k].best[kind].n; i++)
+        add_trace(&at[k], &at[k].best[kind].at[i], &beaten);
   arena_free(a);
 }

@@ -61,11 +61,11 @@ static const Built *renumbered(const Built *b, const int *number, int nvars, Are
 }
 
 /* Only reads what it takes: the traces, which a family may add to, are its own. */
-void fit_take_families(const PhasePool *from, const int *number, int nvars, bool early, Arena *a,
+void fit_take_families(const PhasePool *from, const int *number, int nvars, bool squares, Arena *a,
                        PhasePool *to) {
   for (int i = 0; i < from->families.n; i++) {
     Family f = from->families.at[i];
-    if (f.early && !early) continue;
+    if (f.kind == MICRO_UPDATES || (f.kind == MICRO_SQUARES && !squares)) continue;
     bool alone = f.micro[0] == f.micro[1];
     f.micro[0] = renumbered(f.micro[0], number, nvars, a);
     f.micro[1] = alone ? f.micro[0] : renumbered(f.micro[1], number, nvars, a);

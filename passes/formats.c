@@ -179,7 +179,8 @@ bool combo_too_large(FormatsPool *p, Combo *c, int64_t budget) {
   const Vars *vars = job_of(p, root)->vars;
   Saved s = saved_bytes(root, c);
   int64_t gaps = (int64_t)PLAN_ALIGN * vars->all.n;
-  int64_t bytes = variables_bytes(vars) - gaps - s.state - s.accum - p->args.host_bytes;
+  int64_t accum = early_update_possible(root->job) ? accumulators_bytes(vars) : s.accum;
+  int64_t bytes = variables_bytes(vars) - gaps - s.state - accum - p->args.host_bytes;
   return bytes + p->args.target->overhead_bytes + p->args.reserve_bytes > budget;
 }
 

@@ -110,10 +110,15 @@ static ValueId round_into(Graph *g, int var, ValueId x, int64_t samples) {
   return g_binary(g, OP_STOCHASTIC, x, bits);
 }
 
-static void add_to(Graph *g, int var, ValueId x, int64_t samples) {
+/* x, f32, as variable `var` takes it. */
+static ValueId as_stored(Graph *g, int var, ValueId x, int64_t samples) {
   DType t = g->vars->all.at[var].dtype;
+  return t == DT_BF16 ? round_into(g, var, x, samples) : g_cast(g, x, t);
+}
+
+static void add_to(Graph *g, int var, ValueId x, int64_t samples) {
   ValueId sum = g_binary(g, OP_ADD, g_cast(g, g_var(g, var), DT_F32), g_cast(g, x, DT_F32));
-  g_assign(g, var, t == DT_BF16 ? round_into(g, var, sum, samples) : g_cast(g, sum, t));
+  g_assign(g, var, as_stored(g, var, sum, samples));
 }
 
 /* metric.NAME += the value, right after it. */
@@ -129,7 +134,7 @@ static void count_metric(Rewrite *r, ValueId old, int var) {
 static void take_squares(const Job *job, Graph *g, int param) {
   g->here.tag = intern("grad_norm");
   g->here.tag_id = 0;
-  ValueId sum = gradient_squares(g, accum_of(job->vars, param));
+  ValueId sum = gradient_squares(g, g_var(g, accum_of(job->vars, param)));
   g_assign(g, squares_of(job->vars, param), sum);
 }
 
@@ -146,6 +151,11 @@ static void no_gradient(const Job *job, Graph *g, int param) {
   g_assign(g, accum, g_const(g, v->dtype, v->shape, 0));
 }
 
+/* A gradient of one part needs no accumulator where the step is one micro-batch: it becomes a result. */
+static void keep_gradient(Graph *g, int accum, ValueId x, int64_t samples) {
+  graph_result(g, g->vars->all.at[accum].path, as_stored(g, accum, g_cast(g, x, DT_F32), samples));
+}
+
 /* Each part is added as soon as it stands: a gradient lives as short as it can. */
 static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
                          const GraphChoice *c) {
@@ -153,8 +163,10 @@ static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
   int64_t samples = c->micro_batch / group_of(c);
   x.parts = arena_array(a, int, g->values.n + 1);
   int *first = arena_array(a, int, g->nodes.n + 1), *next = arena_array(a, int, parts->n + 1);
-  int *missing = arena_array(a, int, job->vars->all.n + 1); /* parts of each gradient */
-  bool *has = arena_array(a, bool, job->vars->all.n + 1);
+  int nvars = job->vars->all.n;
+  int *missing = arena_array(a, int, nvars + 1); /* parts of each gradient */
+  bool *has = arena_array(a, bool, nvars + 1);
+  bool *single = arena_array(a, bool, nvars + 1);
   for (NodeId n = 0; n < g->nodes.n; n++) first[n] = -1;
   for (int i = parts->n - 1; i >= 0; i--) {
     if (!trained_in(job, c->phase, parts->at[i].var)) continue;
@@ -164,13 +176,16 @@ static Graph *accumulate(const Job *job, Graph *g, Arena *a, const Grads *parts,
     next[i] = first[def];
     first[def] = i;
   }
+  for (int i = 0; i < nvars; i++) single[i] = missing[i] == 1;
   for (NodeId n = 0; n < g->nodes.n; n++) {
     rewrite_node(&x.r, n);
     for (int i = first[n]; i >= 0; i = next[i]) {
       graph_at(x.r.to, node_at(g, n));
       int param = parts->at[i].var;
       has[param] = true;
-      add_to(x.r.to, accum_of(job->vars, param), widened(&x, parts->at[i].grad, 0), samples);
+      ValueId part = widened(&x, parts->at[i].grad, 0);
+      bool value = c->early_update && single[param];
+      (value ? keep_gradient : add_to)(x.r.to, accum_of(job->vars, param), part, samples);
       if (--missing[param] == 0 && c->early_squares) take_squares(job, x.r.to, param);
     }
     for (int i = 0; i < g->results.n; i++)
@@ -202,10 +217,13 @@ static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
   if (job->diags->errors > errors) return NULL;
   pass_done(PASS_AUTODIFF, g, a);
   g = pass_done(PASS_GROUP, graph_group(g, a, group, samples, &parts), a);
-  g = finish(accumulate(job, g, a, &parts, c), "micro");
+  g = accumulate(job, g, a, &parts, c);
+  g->name = intern("micro");
   pass_done(PASS_ACCUMULATE, g, a);
   g = pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
-  return pass_done(PASS_REMAT, graph_remat(g, a), a);
+  g = pass_done(PASS_REMAT, graph_remat(g, a), a);
+  if (!c->early_update) return g;
+  return pass_done(PASS_OPTIMIZER, finish(early_update_graph(job, g, a, c->phase), "step"), a);
 }
 
 /* ---- evaluation and sampling ---- */
@@ -268,7 +286,6 @@ static Graph *sample_graph(const Job *job, Arena *a, const GraphChoice *c) {
 static Graph *update_graph(const Job *job, Arena *a, const GraphChoice *c) {
   pass_begin();
   Graph *g = optimizer_graph(job, a, c->phase, c->early_squares);
-  if (!g) return NULL;
   pass_done(PASS_OPTIMIZER, g, a);
   return pass_done(PASS_SIMPLIFY, graph_simplify(g, a, true), a);
 }
@@ -280,8 +297,7 @@ static TrainGraphs build_graphs(const Job *job, Arena *scratch, const GraphChoic
   if (c->update_only) return (TrainGraphs){.update = update_graph(job, scratch, c)};
   TrainGraphs t = {.micro = micro_graph(job, scratch, c)};
   if (!t.micro || c->micro_only) return t;
-  t.update = update_graph(job, scratch, c);
-  if (!t.update) return (TrainGraphs){0};
+  if (!c->early_update) t.update = update_graph(job, scratch, c);
   if (eval) t.eval = eval_graph(job, scratch, c);
   t.sample = sample_graph(job, scratch, c);
   return t;

@@ -68,10 +68,6 @@ void optimizer_vars(const Job *job) {
 
 /* ---- the graph ---- */
 
-ValueId read_f32(Graph *g, int var) {
-  return g_cast(g, g_var(g, var), DT_F32);
-}
-
 ValueId sum_all(Graph *g, ValueId x) {
   int rank = val(g, x)->shape.rank;
   int64_t axes[MAX_RANK];
@@ -86,6 +82,8 @@ void step_at(const Step *s, int var, const char *tag) {
   g->here.path = v ? v->path : "";
   g->here.layer = v ? v->layer : -1;
   g->here.tag = intern(tag);
+  g->here.tag_id = 0;
+  g->here.chunk = 0;
   g->here.phase = PH_UPDATE;
 }
 

@@ -2,6 +2,7 @@
  *
  *   optimizer.c           variables, and the graph: begin, then one update per parameter
  *   optimizer_step.c      begins a step: norm, clip, the verdict on the gradients, the step count
+ *   optimizer_early.c     the updates inside the backward pass, each right after its gradient
  *   optimizer_state.c     formats: how weights and moments are read and stored
  *   optimizer_rules.c     the table of optimizers, and the update of one parameter
  *   optimizer_adafactor.c, optimizer_muon.c   rules that are more than a loop over elements */
@@ -15,7 +16,8 @@ typedef struct {
   int phase_index;
   Graph *g;
   ValueId scale;  /* of gradients by clipping and unscaling; -1 = none */
-  ValueId finite; /* bool */
+  ValueId finite; /* bool; -1 = every step counts */
+  const ValueId *gradient; /* per variable: of a parameter, in the accumulator's dtype; -1 or NULL = in its accumulator */
   ValueId t;      /* f32: the step count with this step */
   ValueId lr;
   ValueId bc1, root_bc2; /* Adam's corrections */
@@ -25,6 +27,10 @@ typedef struct {
 void step_at(const Step *s, int var, const char *tag);
 /* Norm, clip factor, the verdict, the step count: sets scale .. lr. */
 void step_begin(Step *s, bool early_squares);
+/* Of a step whose updates come one by one with their gradients: the step count, before the first; and when all have left
+ * their squares, the norm and whether it is finite. */
+void step_begin_early(Step *s);
+void step_end_early(Step *s);
 /* What the optimizer's updates share: sets the corrections. */
 void step_rates(Step *s);
 /* The update of a parameter that the phase trains. */
@@ -32,8 +38,6 @@ void step_update(Step *s, int param);
 
 /* The variable derived from `param` with this ending of its path (":m"); -1 none. */
 int derived_var(const Vars *vars, int param, const char *suffix);
-/* The variable's value as f32. */
-ValueId read_f32(Graph *g, int var);
 /* The sum over all elements; a scalar itself. */
 ValueId sum_all(Graph *g, ValueId x);
 
@@ -60,7 +64,9 @@ Update update_begin(Step *s, int param);
 /* The same gradient and state once more, for a kernel that should compute them again rather than have
  * another one store them: nothing made of them is shared with u. */
 Update update_again(Step *s, const Update *u);
-/* The gradient, clipped and unscaled, times a scalar; -1 = as it is. */
+/* The gradient as it was summed up, in its own shape and dtype. */
+ValueId gradient_read(const Step *s, int param);
+/* The same, clipped and unscaled, times a scalar; -1 = as it is. */
 ValueId gradient(const Step *s, const Update *u, ValueId factor);
 /* Moment ":m" or ":v" as f32 in the space of the update, and its new value, kept when the step does
  * not count. */

@@ -122,6 +122,11 @@ static bool never_negative(const char *suffix) {
   return !strcmp(suffix, ":v");
 }
 
+/* x, or what was there before when the step does not count. */
+static ValueId if_it_counts(const Step *s, ValueId x, ValueId old) {
+  return s->finite < 0 ? x : g_select(s->g, s->finite, x, old);
+}
+
 ValueId state_read(const Step *s, const Update *u, const char *suffix) {
   Graph *g = s->g;
   int var = derived_var(s->job->vars, u->param, suffix), scale = scale_of(s, u, suffix);
@@ -135,8 +140,8 @@ void state_store(const Step *s, Update *u, const char *suffix, ValueId x) {
   Graph *g = s->g;
   int var = derived_var(s->job->vars, u->param, suffix), scale = scale_of(s, u, suffix);
   if (scale < 0) {
-    ValueId old = state_read(s, u, suffix);
-    g_assign(g, var, rounded(s, u, var, g_select(g, s->finite, x, old)));
+    ValueId old = s->finite < 0 ? -1 : state_read(s, u, suffix);
+    g_assign(g, var, rounded(s, u, var, if_it_counts(s, x, old)));
     return;
   }
   static const int64_t columns[] = {1};
@@ -144,12 +149,12 @@ void state_store(const Step *s, Update *u, const char *suffix, ValueId x) {
   ValueId most = g_reduce(g, OP_AMAX, plain ? x : g_unary(g, OP_ABS, x), 1, columns);
   ValueId share = quot(g, x, per_element(s, u, most)); /* 0 / 0 becomes entry 0 */
   ValueId code = g_unary(g, plain ? OP_QUANT8U : OP_QUANT8, share);
-  g_assign(g, var, g_select(g, s->finite, code, in_space(s, u, g_var(g, var))));
-  g_assign(g, scale, g_select(g, s->finite, most, scales(s, u, scale)));
+  g_assign(g, var, if_it_counts(s, code, in_space(s, u, g_var(g, var))));
+  g_assign(g, scale, if_it_counts(s, most, scales(s, u, scale)));
 }
 
 void store_f32(const Step *s, int var, ValueId x, ValueId old) {
-  g_assign(s->g, var, g_select(s->g, s->finite, x, old));
+  g_assign(s->g, var, if_it_counts(s, x, old));
 }
 
 /* ---- weights ---- */
@@ -163,8 +168,17 @@ static ValueId weight_read(const Step *s, const Update *u) {
   return g_binary(g, OP_JOIN, in_space(s, u, g_var(g, u->param)), x);
 }
 
+static bool has_accumulator(const Step *s, int param) {
+  return !s->gradient || s->gradient[param] < 0;
+}
+
+ValueId gradient_read(const Step *s, int param) {
+  return has_accumulator(s, param) ? g_var(s->g, accum_of(s->job->vars, param))
+                                   : s->gradient[param];
+}
+
 ValueId gradient(const Step *s, const Update *u, ValueId factor) {
-  ValueId x = read_var(s, u, accum_of(s->job->vars, u->param));
+  ValueId x = copied(s, in_space(s, u, gradient_read(s, u->param)), u->copy);
   x = g_cast(s->g, x, DT_F32);
   if (factor < 0)
     factor = s->scale;
@@ -201,7 +215,7 @@ void weight_store(const Step *s, Update *u, ValueId p) {
   const Vars *vars = s->job->vars;
   int param = u->param, home = master_of(vars, param);
   DType t = vars->all.at[param].dtype, kept = vars->all.at[home].dtype;
-  ValueId x = g_select(g, s->finite, p, u->p);
+  ValueId x = if_it_counts(s, p, u->p);
   if (home == param) {
     g_assign(g, param, rounded(s, u, param, x));
   } else {

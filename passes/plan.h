@@ -83,11 +83,15 @@ typedef struct {
   /* The norm's sum of squares of each gradient is taken in the micro-batch, where the gradient has just been added to (the last
    * one's stands): the update then reads no gradient for it. What accumulators on the host would have to be copied for. */
   bool early_squares;
+  /* Each parameter is updated right after its gradient, inside the backward pass of the step's only micro-batch (optimizer.h:
+   * early_update_graph). Gradients of one part - of parameters that are used once - have no accumulators. */
+  bool early_update;
 } GraphChoice;
 typedef struct {
   Graph *micro;   /* forward, backward, accumulate: once per micro-batch. Metric "loss" +=. The first of a step runs it with
                      accumulators that count as zero: see first.h */
-  Graph *update;  /* norm, clip, optimizer, non-finite handling: once per step; reads the accumulators */
+  Graph *update;  /* norm, clip, optimizer, non-finite handling: once per step; reads the accumulators. NULL with early updates:
+                     they are in micro, which is called "step" then */
   Graph *eval;    /* forward without training, metrics += ; NULL when the job has no eval */
   Graph *sample;  /* logits f32[V] of position SC_POSITION of one sequence; NULL when forward's shape is not [B,T,V] */
 } TrainGraphs;
@@ -169,7 +173,7 @@ typedef struct {
 } PlanStep;
 
 typedef struct {
-  const char *name; /* "micro", "first", "update", "eval", "sample" */
+  const char *name; /* "micro", "first", "update", "eval", "sample"; "step": a micro with early updates */
   Clusters clusters;
   int nsteps;
   PlanStep *steps;
@@ -207,7 +211,7 @@ typedef struct {
   int chunks;
   int group;              /* equal parts of the micro-batch that go through each layer one after another; 1 = whole */
   RecomputeMode recompute;
-  int programs[PHASE_PROGRAMS]; /* index in Plan.programs or -1 */
+  int programs[PHASE_PROGRAMS]; /* index in Plan.programs or -1. Without an update, micro has it (early_update) */
   int64_t peak_bytes;     /* of the phase */
   int64_t step_ns;
   int64_t recompute_ns;   /* of it, in one micro-batch */
@@ -225,7 +229,7 @@ typedef struct Plan {
   int64_t overhead_bytes; /* context, modules, streams: not ours but counted */
   int64_t reserve_bytes;
   VEC(PlanBuf) bufs;
-  int *var_buf;           /* per variable */
+  int *var_buf;           /* per variable; -1: no program uses it */
   VEC(PlanProgram) programs;
   VEC(PlanPhase) phases;
   int64_t persistent_bytes; /* on the device */
@@ -257,6 +261,7 @@ typedef struct {
   int64_t micro_batch;
   int chunks, group;
   int front;               /* index in that graph's recompute front */
+  bool early_update;
   int64_t peak_bytes, step_ns;
   int64_t host_bytes;      /* pinned */
 } Candidate;
@@ -285,7 +290,7 @@ typedef struct {
   int64_t floor_host;      /* pinned host memory of that plan, of it by class: */
   int64_t floor_host_class[BC_COUNT];
   int64_t host_needed;     /* > 0: memory.optimizer = host alone takes that much pinned memory, more than there may be */
-  int64_t class_bytes[BC_COUNT];             /* of the variables */
+  int64_t class_bytes[BC_COUNT];             /* of the variables of the floor's plan */
   VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
   VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */
   int phase;               /* the training phase that frontier, passed and the floor's parts speak of */

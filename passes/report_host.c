@@ -22,7 +22,8 @@ CopyTraffic copy_traffic(const Plan *p, int program) {
 /* "75.3 % of them": how much of a class of variables lives on the host. */
 static const char *share_text(const Report *x, BufClass c, int64_t host) {
   const Plan *p = x->r->plan;
-  if (c == BC_SAVED) return "of micro, from forward to backward";
+  const PlanProgram *micro = &p->programs.at[p->phases.at[x->r->phase].programs[PROG_MICRO]];
+  if (c == BC_SAVED) return arena_printf(x->arena, "of %s, from forward to backward", micro->name);
   int64_t all = 0;
   for (int i = 0; i < p->bufs.n; i++)
     if (p->bufs.at[i].program < 0 && p->bufs.at[i].cls == c) all += p->bufs.at[i].bytes;

@@ -130,7 +130,7 @@ static int values(const Report *x, const char *path) {
   int found = 0;
   for (int i = 0; i < plan->programs.n; i++) {
     const PlanProgram *p = &plan->programs.at[i];
-    if (strcmp(p->name, "micro") != 0) continue;
+    if (strcmp(p->name, "micro") != 0 && strcmp(p->name, "step") != 0) continue;
     for (int s = 0; s < p->nsteps; s++) {
       const Cluster *c = &p->clusters.at[p->steps[s].cluster];
       const char *where = c->nnodes ? node_at(p->clusters.g, c->nodes[0])->path : NULL;

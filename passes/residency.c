@@ -38,10 +38,12 @@ typedef struct {
   const Vars *vars;
   Arena *arena;
   int64_t least;
+  const bool *absent;
 } Moves;
 
 static bool movable(const Moves *m, int var, int rank) {
   const Var *v = &m->vars->all.at[var];
+  if (m->absent && m->absent[var]) return false;
   return rank_of(v->role) == rank && placed_bytes(v) >= m->least;
 }
 
@@ -49,12 +51,13 @@ static bool movable(const Moves *m, int var, int rank) {
 static Residency choice(const Moves *m, int rank, int part, int parts) {
   int n = m->vars->all.n;
   bool *host = arena_array(m->arena, bool, n + 1);
-  Residency r = {.host = host, .whole = part == 0 || part == parts};
+  Residency r = {.host = host, .absent = m->absent, .whole = part == 0 || part == parts};
   int64_t owed = 0; /* parts of bytes that should have moved */
   for (int i = 0; i < n; i++) {
     const Var *v = &m->vars->all.at[i];
     int64_t bytes = placed_bytes(v);
     int own = rank_of(v->role);
+    if (m->absent && m->absent[i]) continue;
     if (own >= 0 && own < rank) host[i] = movable(m, i, own);
     if (own == rank && movable(m, i, own)) {
       owed += bytes * part;
@@ -79,21 +82,33 @@ static bool add(Residencies *out, const Moves *m, Residency r, int64_t most) {
   return true;
 }
 
-Residencies residency_list(const Job *job, Arena *a, int64_t host_bytes) {
-  Moves m = {job->vars, a, least_moved(job->vars)};
+static Residencies list_of(const Job *job, const Moves *m, int64_t host_bytes) {
   Residencies out = {0};
   bool on_host = job->memory.optimizer == 1, on_device = job->memory.optimizer == 0;
   if (!on_host) {
-    add(&out, &m, choice(&m, 0, 0, 1), host_bytes);
+    add(&out, m, choice(m, 0, 0, 1), host_bytes);
     if (on_device || host_bytes <= 0) return out;
   } else {
-    Residency least = choice(&m, STATE_RANKS, 0, 1);
+    Residency least = choice(m, STATE_RANKS, 0, 1);
     out.least_bytes = least.host_bytes;
-    add(&out, &m, least, host_bytes);
+    add(&out, m, least, host_bytes);
   }
   bool room = out.n > 0;
   for (int rank = on_host ? STATE_RANKS : 0; rank < RANKS && room; rank++)
     for (int part = 1; part <= parts_of[rank] && room; part++)
-      room = add(&out, &m, choice(&m, rank, part, parts_of[rank]), host_bytes);
+      room = add(&out, m, choice(m, rank, part, parts_of[rank]), host_bytes);
   return out;
+}
+
+Residencies residency_list(const Job *job, Arena *a, int64_t host_bytes, const bool *absent) {
+  Moves m = {.vars = job->vars, .arena = a, .least = least_moved(job->vars)};
+  Residencies all = list_of(job, &m, host_bytes);
+  if (!absent) return all;
+  m.absent = absent;
+  Residencies early = list_of(job, &m, host_bytes);
+  Residency *both = arena_array(a, Residency, all.n + early.n + 1);
+  for (int i = 0; i < all.n + early.n; i++) both[i] = i < all.n ? all.at[i] : early.at[i - all.n];
+  all.at = both;
+  all.n += early.n;
+  return all;
 }

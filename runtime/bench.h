@@ -17,7 +17,8 @@ typedef struct {
 } BenchProgram;
 
 typedef struct {
-  BenchProgram first, micro, update; /* first: of no runs when a step has one micro-batch */
+  /* Of no runs: first when a step has one micro-batch, update when the backward pass updates. */
+  BenchProgram first, micro, update;
   DeviceTune tune; /* products 0: not timed */
   double copy_rate;       /* bytes a second, read + written; 0 unknown */
   int64_t overhead_bytes; /* that the device holds for us besides the arena, before anything was

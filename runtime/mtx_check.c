@@ -262,9 +262,11 @@ static bool in_programs(const Program *p, int i) {
 
 static void check_phase(Check *c, const ProgramPhase *f) {
   const Program *p = c->p;
-  if (f->micro < 0 || f->update < 0 || !in_programs(p, f->micro) || !in_programs(p, f->update) ||
+  if (f->micro < 0 || !in_programs(p, f->micro) || !in_programs(p, f->update) ||
       !in_programs(p, f->eval) || !in_programs(p, f->sample) || !in_programs(p, f->first))
     wrong(c, "a phase names a program that is not there");
+  if (f->update < 0 && f->accumulation != 1)
+    wrong(c, "a phase without an update has several micro-batches");
   int64_t samples;
   if (f->micro_batch < 1 || f->accumulation < 1 ||
       __builtin_mul_overflow(f->micro_batch, f->accumulation, &samples) || samples > INT32_MAX)

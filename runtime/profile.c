@@ -27,7 +27,7 @@ Profile *profile_open(const char *path, Replay *r, const ProgramPhase *phase, Fa
   const Program *p = r->program;
   if (!r->api->time(r->device, phase->micro, NULL, NULL, f) ||
       (phase->first >= 0 && !r->api->time(r->device, phase->first, NULL, NULL, f)) ||
-      !r->api->time(r->device, phase->update, NULL, NULL, f))
+      (phase->update >= 0 && !r->api->time(r->device, phase->update, NULL, NULL, f)))
     return NULL;
   Arena *a = arena_new();
   Profile *x = arena_new_of(a, Profile);

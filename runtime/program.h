@@ -83,7 +83,7 @@ typedef struct {
 } Cmd;
 
 typedef struct {
-  const char *name; /* "micro", "first", "update", "eval", "sample" */
+  const char *name; /* "micro", "first", "update", "eval", "sample"; "step": a micro that updates */
   int ncmds;
   Cmd *cmds;
   int ninputs;
@@ -127,7 +127,8 @@ typedef struct {
 /* One training phase, complete: what the loop needs to know. */
 typedef struct {
   const char *name;
-  int micro, update, eval, sample;      /* index in programs, -1 none */
+  int micro, update, eval, sample;      /* index in programs, -1 none. Without an update, micro is a
+                                           whole step and updates each parameter where its gradient is final */
   int first;                            /* the first micro-batch of a step, which overwrites accumulators; -1 when a
                                            step has one: then micro does */
   int64_t micro_batch, accumulation;    /* samples; micro-batches a step */

@@ -221,16 +221,20 @@ static bool stop_nonfinite(Train *t, const RunPhase *ph, const Batch *b, const S
   const Program *p = t->program;
   bool limit = p->nonfinite_limit > 0 && t->state.skipped_in_row >= p->nonfinite_limit;
   if (!r->skipped || t->options->no_copies || (!limit && (!p->nonfinite_stop || is_routine(t)))) return true;
-  if (!save_checkpoint(t, f)) return false;
+  bool undone = ph->setting->update >= 0; /* else the weights have taken the step */
+  if (undone && !save_checkpoint(t, f)) return false;
   const char *value = train_name_value(t, ph, b, f);
   if (f->code) return false;
-  return fail_set(f, EXIT_STOPPED,
-                  "stopped after step %lld: %lld step%s in a row with gradients that are "
-                  "not finite%s%s%s%s",
-                  (long long)t->state.step, (long long)t->state.skipped_in_row,
-                  t->state.skipped_in_row == 1 ? "" : "s", t->nonfinite ? ", first in " : "",
-                  t->nonfinite ? t->nonfinite : "",
-                  value ? "\n  = the first value that is not finite: " : "", value ? value : "");
+  return fail_set(
+      f, EXIT_STOPPED,
+      "stopped after step %lld: %lld step%s in a row with gradients that are "
+      "not finite%s%s%s%s%s",
+      (long long)t->state.step, (long long)t->state.skipped_in_row,
+      t->state.skipped_in_row == 1 ? "" : "s", t->nonfinite ? ", first in " : "",
+      t->nonfinite ? t->nonfinite : "",
+      undone ? ""
+             : "; the weights have taken them in, go on from the last checkpoint with --resume",
+      value ? "\n  = the first value that is not finite: " : "", value ? value : "");
 }
 
 static int64_t last_step(const Train *t) {

@@ -1,8 +1,9 @@
 /* train_nonfinite.c - steps whose gradients are not finite: which parameter, which value.
  *
  * Both are found by computing the step's gradients again, with the factor on the loss that they
- * had. Weights and optimizer state are read only; accumulators hold nothing between steps. A model
- * whose micro-steps change variables cannot be asked twice. */
+ * had. Weights and optimizer state are read only; accumulators hold nothing between steps. A model whose micro-steps change
+ * variables cannot be asked twice; where they update the weights, each has left the sum of squares of its gradient, which
+ * tells the parameter. */
 #include "train_parts.h"
 
 #include "convert.h"
@@ -74,8 +75,24 @@ static bool find_parameter(Train *t, const char **path, Fail *f) {
   return true;
 }
 
+/* The first parameter whose gradient left a sum of squares that is not finite. */
+static const char *parameter_by_squares(Train *t, Fail *f) {
+  static const char ending[] = ":squares";
+  const Program *p = t->program;
+  for (int i = 0; i < p->nvars; i++) {
+    const char *path = p->vars[i].path;
+    size_t n = strlen(path), cut = sizeof ending - 1;
+    double squares;
+    if (p->vars[i].role != PV_METRIC || n <= cut || strcmp(path + n - cut, ending)) continue;
+    if (!scalar_read(&t->replay, i, &squares, f)) return NULL;
+    if (!isfinite(squares)) return arena_printf(t->arena, "%.*s", (int)(n - cut), path);
+  }
+  return NULL;
+}
+
 const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, Fail *f) {
   const char *path = NULL;
+  if (ph->setting->update < 0) return parameter_by_squares(t, f);
   if (t->has_state) return NULL;
   double now;
   if (!scalar_read(&t->replay, t->scale, &now, f) || !train_write_scale(t, t->last_scale, f) ||
@@ -172,7 +189,8 @@ static bool look(void *context, int cmd, bool *enough, Fail *f) {
 
 const char *train_name_value(Train *t, const RunPhase *ph, const Batch *b, Fail *f) {
   Search s = {.t = t};
-  if (t->has_state || !train_write_scale(t, t->last_scale, f)) return NULL;
+  if (t->has_state || ph->setting->update < 0 || !train_write_scale(t, t->last_scale, f))
+    return NULL;
   for (int64_t m = 0; m < ph->setting->accumulation && !s.found; m++) {
     int program = phase_micro(ph->setting, m);
     s.code = &t->program->programs[program];

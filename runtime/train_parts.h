@@ -58,7 +58,7 @@ bool train_write_scale(Train *t, double scale, Fail *f);
 
 /* ---- train_nonfinite.c ---- */
 /* After a skipped step: path of the first parameter whose gradient is not finite, found by
- * computing the step's gradients again; NULL when there is none or it cannot be told. */
+ * computing the step's gradients again, or by the squares that early updates leave; NULL when there is none or it cannot be told. */
 const char *train_name_nonfinite(Train *t, const RunPhase *ph, const Batch *b, Fail *f);
 /* When a skipped step ends the run: the first value that is not finite, in words, with the
  * operation that made it and its place in the model: "inf at [0, 5] of h.3.mlp.wo (f16,

@@ -73,11 +73,12 @@ StepResult train_step(Train *t, const RunPhase *ph, const Batch *b, StepReport *
   for (int64_t m = 0; m < set->accumulation; m++) {
     if (!train_micro(t, ph, b, m, f)) return STEP_FAILED;
     crash_point("micro-step");
-    if (train_interrupted && !t->has_state) return STEP_ABANDONED;
+    if (train_interrupted && !t->has_state && set->update >= 0) return STEP_ABANDONED;
   }
   double skipped;
   t->last_scale = t->next_scale;
-  if (!run_program(t, set->update, f) || !read_metrics(t, r, &skipped, f)) return STEP_FAILED;
+  if (set->update >= 0 && !run_program(t, set->update, f)) return STEP_FAILED;
+  if (!read_metrics(t, r, &skipped, f)) return STEP_FAILED;
   r->skipped = skipped > 0;
   r->loss_scale = t->last_scale;
   return STEP_DONE;

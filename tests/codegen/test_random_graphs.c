@@ -21,7 +21,7 @@ static Plan *plan_of(Arena *a, Graph *g) {
   p->job = job;
   p->target = target_by_name("cpu");
   p->budget_bytes = INT64_MAX;
-  assemble_variables(p, a, NULL);
+  assemble_variables(p, a, NULL, NULL);
   int *order = arena_array(a, int, c.n + 1);
   for (int i = 0; i < c.n; i++) order[i] = i;
   assemble_program(p, a, "micro", m, c.n, order, 0);

@@ -57,7 +57,7 @@ static inline SmallPlan small_plan(void) {
   p->job = job;
   p->target = t;
   p->budget_bytes = INT64_MAX;
-  assemble_variables(p, a, NULL);
+  assemble_variables(p, a, NULL, NULL);
   int order[16], n = 0;
   for (int i = 0; i < s.c.n; i++) {
     if (i == naive_cluster_of(&s.c, s.dh)) {

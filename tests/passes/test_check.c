@@ -170,7 +170,7 @@ static void a_hundred_thousand_buffers(void **state) {
   StorageMap m = storage_map(&c, a);
   Job job = {.arena = a, .vars = vars, .model = "chain"};
   Plan p = {.job = &job, .target = target_by_name("cpu"), .budget_bytes = INT64_MAX};
-  assemble_variables(&p, a, NULL);
+  assemble_variables(&p, a, NULL, NULL);
   int *order = arena_array(a, int, c.n);
   for (int i = 0; i < c.n; i++) order[i] = i;
   for (int i = 0; i < c.n; i++) memset(m.over[i], -1, sizeof(int));

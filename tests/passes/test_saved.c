@@ -129,7 +129,7 @@ static Planned planned(void) {
                    .target = target_by_name("cpu"),
                    .budget_bytes = INT64_MAX,
                    .host_budget_bytes = all.bytes};
-  assemble_variables(p.plan, a, NULL);
+  assemble_variables(p.plan, a, NULL, NULL);
   assemble_saving(p.plan, a, "micro", &p.x.s.m, p.x.s.c.n,
                   arena_copy(a, p.x.order, sizeof p.x.order), 0, &all);
   assemble_finish(p.plan, a);

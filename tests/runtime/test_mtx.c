@@ -127,6 +127,9 @@ static void input_outside(Program *p) {
 static void no_such_program(Program *p) {
   p->phases[0].update = 1;
 }
+static void no_update_of_several(Program *p) {
+  p->phases[0].update = -1, p->phases[0].accumulation = 2;
+}
 static void no_such_data(Program *p) {
   p->phases[0].data = 1;
 }
@@ -216,6 +219,7 @@ static void programs_out_of_bounds_are_refused(void **state) {
                                  death_of_nothing,
                                  input_outside,
                                  no_such_program,
+                                 no_update_of_several,
                                  no_such_data,
                                  no_such_variable,
                                  copy_of_itself,

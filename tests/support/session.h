@@ -182,7 +182,7 @@ static inline void session_step_from(Session *s, const int32_t *tokens, const in
            "inputs: %s", f.text);
     session_run(s, micro);
   }
-  if (update) session_run(s, ph->update);
+  if (update && ph->update >= 0) session_run(s, ph->update); /* else the micro-batch has updated */
 }
 
 /* The same of NaN: a step overwrites its accumulators. */

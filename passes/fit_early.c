@@ -1,0 +1,64 @@
+/* fit_early.c - programs of micro-batches that do more than gradients (see fit.h): the plain families once more, and whether updates
+ * inside the backward pass are worth a look. Input: the plain families of all phases. Output: families of other kinds. */
+#include "fit.h"
+
+#include "assemble.h"
+#include "optimizer.h"
+
+bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64_t *batch, int n) {
+  int all = pool->families.n;
+  for (int k = 0; k < all && pool->families.at[k].kind == MICRO_PLAIN; k++) {
+    int chunks = pool->families.at[k].chunks, from = pool->families.n;
+    if (k > 0 && pool->families.at[k - 1].chunks == chunks) continue;
+    if (!fit_families(&f->x, chunks, 1, kind, batch, n, NULL, pool)) return false;
+    for (int i = from; i < pool->families.n; i++)
+      for (int j = 0; j < all; j++)
+        if (pool->families.at[j].chunks == chunks && pool->families.at[j].kind == MICRO_PLAIN)
+          fit_translate(&f->x, &pool->families.at[j], &pool->families.at[i]);
+  }
+  return true;
+}
+
+/* Where a micro-batch is a group, gradients wait for all its members. */
+bool fit_may_update_early(const FitPool *f) {
+  if (f->args.group > 1) return false;
+  for (int i = 0; i < f->nphases; i++)
+    if (f->args.micro_batch > 0 && f->args.micro_batch != phase_samples(f->x.job, i)) return false;
+  return early_update_possible(f->x.job);
+}
+
+const bool *fit_unused_accumulators(const FitPool *f, const PhasePool *pool) {
+  const Vars *vars = f->x.job->vars;
+  bool *absent = arena_array(f->x.arena, bool, vars->all.n + 1);
+  for (int i = 0; i < vars->all.n; i++) absent[i] = vars->all.at[i].role == VAR_ACCUM;
+  for (int p = 0; pool && p < f->nphases; p++)
+    for (int i = 0; i < pool[p].families.n; i++) {
+      const Family *fam = &pool[p].families.at[i];
+      for (int u = 0; fam->kind == MICRO_UPDATES && u < fam->micro[0]->map.nunits; u++)
+        if (fam->micro[0]->map.unit[u].var >= 0) absent[fam->micro[0]->map.unit[u].var] = false;
+    }
+  return absent;
+}
+
+/* They open budgets that are closed without: what a step needs at once is, with all rebuilt that can be, less than what the
+ * smallest micro-batch needs beside accumulators. Where it is not, nothing that they allow is worth their graphs. */
+static bool pays(const FitPool *f, const PhasePool *pool) {
+  int64_t whole = 0, least = 0, smallest = f->args.micro_batch > 0 ? f->args.micro_batch : 1;
+  for (int i = 0; i < f->nphases; i++) {
+    int n = pool[i].families.n;
+    whole = max64(whole, fit_least_height(f, &pool[i], 0, n, phase_samples(f->x.job, i)));
+    least = max64(least, fit_least_height(f, &pool[i], 0, n, smallest));
+  }
+  return whole - least < accumulators_bytes(f->x.job->vars);
+}
+
+bool fit_add_early(const FitPool *f, PhasePool *pool, const bool **absent) {
+  *absent = NULL;
+  if (!fit_may_update_early(f) || !pays(f, pool)) return true;
+  for (int i = 0; i < f->nphases; i++) {
+    int64_t samples = phase_samples(f->x.job, i);
+    if (!fit_add_kind(f, &pool[i], MICRO_UPDATES, &samples, 1)) return false;
+  }
+  *absent = fit_unused_accumulators(f, pool);
+  return true;
+}
