@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "pieces.h"
 
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) {
   va_list ap;
@@ -79,6 +80,12 @@ void *arena_copy(Arena *a, const void *src, size_t bytes) {
 }
 
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+  Pieces plain;
+  if (pieces_of(&plain, fmt, ap)) {
+    char *text = arena_alloc(a, plain.bytes + 1);
+    pieces_copy(&plain, text);
+    return text;
+  }
   char small[256];
   va_list again;
   va_copy(again, ap);
@@ -155,20 +162,19 @@ const char *intern(const char *s) { return intern_n(s, strlen(s)); }
 
 const char *intern_printf(const char *fmt, ...) {
   char small[256];
-  va_list ap, again;
+  Pieces plain;
+  va_list ap;
   va_start(ap, fmt);
-  va_copy(again, ap);
-  int n = vsnprintf(small, sizeof small, fmt, ap);
-  va_end(ap);
   const char *out;
-  if (n < (int)sizeof small) {
-    out = intern(small);
+  if (pieces_of(&plain, fmt, ap) && plain.bytes < sizeof small) {
+    pieces_copy(&plain, small);
+    out = intern_n(small, plain.bytes);
   } else {
     Arena *a = arena_new();
-    out = intern(arena_vprintf(a, fmt, again));
+    out = intern(arena_vprintf(a, fmt, ap));
     arena_free(a);
   }
-  va_end(again);
+  va_end(ap);
   return out;
 }
 
@@ -217,7 +223,8 @@ const char *nearest_word(const char *word, const char *const *cands, int n) {
   return best;
 }
 
-void str_add_n(Str *s, const char *text, size_t n) {
+/* Makes the text n bytes longer; returns where they begin, still to be written with a NUL. */
+static char *str_extend(Str *s, size_t n) {
   if (s->len + n + 1 > s->cap) {
     size_t cap = s->cap ? s->cap * 2 : 256;
     while (cap < s->len + n + 1) cap *= 2;
@@ -226,14 +233,24 @@ void str_add_n(Str *s, const char *text, size_t n) {
     s->text = p;
     s->cap = cap;
   }
-  memcpy(s->text + s->len, text, n);
   s->len += n;
-  s->text[s->len] = 0;
+  return s->text + s->len - n;
+}
+
+void str_add_n(Str *s, const char *text, size_t n) {
+  char *to = str_extend(s, n);
+  memcpy(to, text, n);
+  to[n] = 0;
 }
 
 void str_add(Str *s, const char *text) { str_add_n(s, text, strlen(text)); }
 
 void str_vaddf(Str *s, const char *fmt, va_list ap) {
+  Pieces plain;
+  if (pieces_of(&plain, fmt, ap)) {
+    pieces_copy(&plain, str_extend(s, plain.bytes));
+    return;
+  }
   char small[512];
   va_list again;
   va_copy(again, ap);
