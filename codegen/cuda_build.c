@@ -53,6 +53,7 @@ struct CudaBuild {
   Arena *arena;
   const Target *target;
   const char *source;
+  const char *prelude;
   VEC(SmallFn) small;
   VEC(SmallLaunch) small_launches;
   VEC(OwnSource) own;
@@ -69,6 +70,7 @@ CudaBuild *cuda_build_new(Arena *a, const Target *t, const char *source) {
   b->arena = a;
   b->target = t;
   b->source = source;
+  b->prelude = cuda_prelude_text(a);
   return b;
 }
 
@@ -202,8 +204,7 @@ bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
   ScatterProblem p = scatter_problem(c);
   check_workspace(c, cuda_scatter_bytes(c));
   if (p.n >= INT32_MAX / 8 || p.n == 0) return *why = "scatter_add of that many rows", false;
-  OwnSource s = {.source = arena_printf(b->arena, "%s%s", cuda_prelude_text(b->arena),
-                                        scatter_source(&p, b->arena))};
+  OwnSource s = {.source = arena_printf(b->arena, "%s%s", b->prelude, scatter_source(&p, b->arena))};
   s.key = hash_text(s.source);
   ScatterLaunch l[SCATTER_LAUNCHES];
   const char *entries[SCATTER_LAUNCHES];
@@ -342,7 +343,7 @@ static const char *tables_text(const CudaBuild *b) {
 
 static const char *small_source(const CudaBuild *b, int first) {
   Str s = {.arena = b->arena};
-  str_add(&s, cuda_prelude_text(b->arena));
+  str_add(&s, b->prelude);
   if (first == 0 && b->tables.n) str_add(&s, tables_text(b));
   for (int i = first; i < b->small.n && i < first + PROGRAM_FUNCTIONS; i++) {
     const SmallFn *f = &b->small.at[i];
@@ -403,8 +404,8 @@ static bool next_choice(CudaBuild *b, const CudaImage *m) {
   return true;
 }
 
-static bool compile_small(CudaBuild *b, int n, CudaImage *images, Fail *f) {
-  CudaSource *sources = arena_array(b->arena, CudaSource, n + 1);
+/* sources: filled with what was compiled at last. */
+static bool compile_small(CudaBuild *b, int n, CudaSource *sources, CudaImage *images, Fail *f) {
   const char *name = arena_printf(b->arena, "kernels of %s", b->source);
   for (int i = 0; i < n; i++)
     sources[i] = (CudaSource){small_source(b, i * PROGRAM_FUNCTIONS), name, b->target->sm, false};
@@ -460,7 +461,8 @@ static void finish_launches(CudaBuild *b) {
   }
 }
 
-static void set_text(CudaBuild *b, Program *p) {
+/* sources: of small programs. */
+static void set_text(CudaBuild *b, Program *p, const CudaSource *sources) {
   p->nkernels = b->small.n + b->own_names.n;
   p->kernel_names = arena_array(b->arena, const char *, p->nkernels + 1);
   for (int i = 0; i < b->small.n; i++) p->kernel_names[i] = b->small.at[i].name;
@@ -468,7 +470,7 @@ static void set_text(CudaBuild *b, Program *p) {
   Str text = {.arena = b->arena};
   int nsmall = small_programs(b);
   for (int i = 0; i < nsmall; i++)
-    str_addf(&text, "// ==== program %d ====\n%s", i, small_source(b, i * PROGRAM_FUNCTIONS));
+    str_addf(&text, "// ==== program %d ====\n%s", i, sources[i].source);
   for (int i = 0; i < b->own.n; i++)
     str_addf(&text, "// ==== program %d ====\n%s", nsmall + i, own_text(b, &b->own.at[i]));
   p->kernel_source = text.text;
@@ -477,7 +479,10 @@ static void set_text(CudaBuild *b, Program *p) {
 void cuda_build_text(CudaBuild *b, Program *p) {
   finish_launches(b);
   finish_small_launches(b);
-  set_text(b, p);
+  int n = small_programs(b);
+  CudaSource *sources = arena_array(b->arena, CudaSource, n + 1);
+  for (int i = 0; i < n; i++) sources[i].source = small_source(b, i * PROGRAM_FUNCTIONS);
+  set_text(b, p, sources);
 }
 
 bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
@@ -485,11 +490,12 @@ bool cuda_build_finish(CudaBuild *b, Program *p, Fail *f) {
   finish_launches(b);
   int nsmall = small_programs(b);
   CudaImage *images = arena_array(b->arena, CudaImage, nsmall + 1);
-  if (!compile_small(b, nsmall, images, f)) return false;
+  CudaSource *sources = arena_array(b->arena, CudaSource, nsmall + 1);
+  if (!compile_small(b, nsmall, sources, images, f)) return false;
   finish_small_launches(b);
   p->images = arena_alloc(b->arena, sizeof *p->images * (size_t)(nsmall + b->own.n + 1));
   for (int i = 0; i < nsmall; i++) set_image(b, p, &images[i]);
   for (int i = 0; i < b->own.n; i++) set_image(b, p, &b->own.at[i].image);
-  set_text(b, p);
+  set_text(b, p, sources);
   return true;
 }

@@ -1,4 +1,4 @@
-/* nvrtc.c - compiles CUDA sources, caches cubins, reads ptxas's resource report. See nvrtc.h. */
+/* nvrtc.c - compiles CUDA sources, reads ptxas's resource report. See nvrtc.h. */
 #include "nvrtc.h"
 #include <ctype.h>
 #include <dlfcn.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "../runtime/cuda_api.h"
+#include "nvrtc_cache.h"
 
 typedef struct NvrtcProgram *NvProgram;
 
@@ -48,13 +49,17 @@ static bool load(Fail *f) {
   return true;
 }
 
-bool nvrtc_find(int *version, const char **path, Fail *f) {
-  if (!load(f)) return false;
+static const char *loaded_path(void) {
   Dl_info info;
   void *symbol;
   memcpy(&symbol, &nv.nvrtcVersion, sizeof symbol);
+  return dladdr(symbol, &info) && info.dli_fname ? intern(info.dli_fname) : "";
+}
+
+bool nvrtc_find(int *version, const char **path, Fail *f) {
+  if (!load(f)) return false;
   *version = nv.version;
-  *path = dladdr(symbol, &info) && info.dli_fname ? intern(info.dli_fname) : "";
+  *path = loaded_path();
   return true;
 }
 
@@ -113,45 +118,12 @@ static void read_log(Arena *a, CudaImage *m) {
   }
 }
 
-/* ---- the cache: PATH holds the log's length, the log, the cubin ---- */
-static char *cache_path(Arena *a, uint64_t key) {
-  const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  char *dir = base && *base ? arena_printf(a, "%s/mtc", base)
-                            : arena_printf(a, "%s/.cache/mtc", home && *home ? home : "/tmp");
-  return make_dirs(dir) ? arena_printf(a, "%s/%016llx.cubin", dir, (unsigned long long)key) : NULL;
-}
-
-static bool cache_read(Arena *a, const char *path, CudaImage *m) {
-  size_t size;
-  char *p = path ? read_file(a, path, &size) : NULL;
-  uint64_t head[2]; /* length of the log, checksum of what follows */
-  if (!p || size < sizeof head) return false;
-  memcpy(head, p, sizeof head);
-  if (head[0] > size - sizeof head || hash_bytes(p + sizeof head, size - sizeof head, 0) != head[1])
-    return false;
-  m->log = arena_printf(a, "%.*s", (int)head[0], p + sizeof head);
-  m->cubin = p + sizeof head + head[0];
-  m->size = size - sizeof head - head[0];
-  return m->cached = true;
-}
-
-static void cache_write(Arena *a, const char *path, const CudaImage *m) {
-  if (!path) return;
-  Str s = {.arena = a};
-  uint64_t head[2] = {strlen(m->log), 0};
-  str_add_n(&s, (const char *)head, sizeof head);
-  str_add(&s, m->log);
-  str_add_n(&s, m->cubin, m->size);
-  head[1] = hash_bytes(s.text + sizeof head, s.len - sizeof head, 0);
-  memcpy(s.text, head, sizeof head);
-  write_file_atomic(path, s.text, s.len); /* a cache that cannot be written costs time only */
-}
-
 /* ---- compiling ---- */
-static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
-  const char *arch = arena_printf(a, "-arch=%s", cuda_arch(s->sm));
-  const char *options[] = {
-      arch,
+enum { OPTIONS = 8 };
+
+static void options_of(Arena *a, const CudaSource *s, const char *options[OPTIONS]) {
+  const char *const list[OPTIONS] = {
+      arena_printf(a, "-arch=%s", cuda_arch(s->sm)),
       "-std=c++17",
       "--ptxas-options=-v",
       "-default-device",
@@ -159,31 +131,56 @@ static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
       s->fma ? "-fmad=true" : "-fmad=false",
       s->fma ? "-prec-div=true" : "-prec-div=false", /* to 2 units in the last place */
       s->fma ? "-prec-sqrt=true" : "-prec-sqrt=false"};
+  memcpy(options, list, sizeof list);
+}
+
+static uint64_t key_of(Arena *a, const CudaSource *s, int version) {
+  const char *options[OPTIONS];
+  options_of(a, s, options);
   uint64_t key = hash_text(s->source);
-  for (int i = 0; i < COUNT_OF(options); i++) key = hash_bytes(options[i], strlen(options[i]), key);
-  key = hash_bytes(&nv.version, sizeof nv.version, key);
-  char *path = cache_path(a, key);
-  if (!cache_read(a, path, m)) {
-    NvProgram p;
-    ensure(nv.nvrtcCreateProgram(&p, s->source, "kernels.cu", 0, NULL, NULL) == 0,
-           "NVRTC took no program");
-    int bad = nv.nvrtcCompileProgram(p, COUNT_OF(options), options);
-    size_t n;
-    nv.nvrtcGetProgramLogSize(p, &n);
-    char *log = arena_alloc(a, n + 1);
-    nv.nvrtcGetProgramLog(p, log);
-    m->log = log;
-    if (bad) bug("%s do not compile for %s:\n%s", s->name, cuda_arch(s->sm), log);
-    ensure(nv.nvrtcGetCUBINSize(p, &m->size) == 0 && m->size, "NVRTC made no cubin of %s", s->name);
-    m->cubin = arena_alloc(a, m->size);
-    nv.nvrtcGetCUBIN(p, m->cubin);
-    nv.nvrtcDestroyProgram(&p);
-    cache_write(a, path, m);
-  }
+  for (int i = 0; i < OPTIONS; i++) key = hash_bytes(options[i], strlen(options[i]), key);
+  return hash_bytes(&version, sizeof version, key);
+}
+
+static void compile(Arena *a, const CudaSource *s, CudaImage *m) {
+  const char *options[OPTIONS];
+  options_of(a, s, options);
+  NvProgram p;
+  ensure(nv.nvrtcCreateProgram(&p, s->source, "kernels.cu", 0, NULL, NULL) == 0,
+         "NVRTC took no program");
+  int bad = nv.nvrtcCompileProgram(p, OPTIONS, options);
+  size_t n;
+  nv.nvrtcGetProgramLogSize(p, &n);
+  char *log = arena_alloc(a, n + 1);
+  nv.nvrtcGetProgramLog(p, log);
+  m->log = log;
+  if (bad) bug("%s do not compile for %s:\n%s", s->name, cuda_arch(s->sm), log);
+  ensure(nv.nvrtcGetCUBINSize(p, &m->size) == 0 && m->size, "NVRTC made no cubin of %s", s->name);
+  m->cubin = arena_alloc(a, m->size);
+  nv.nvrtcGetCUBIN(p, m->cubin);
+  nv.nvrtcDestroyProgram(&p);
+  cache_write(a, key_of(a, s, nv.version), m);
+}
+
+/* Fills the images that were compiled before. Returns how many others there are, and lists them. */
+static int from_cache(Arena *a, int n, const CudaSource *sources, int version, CudaImage *images,
+                      int *missing) {
+  int left = 0;
+  for (int i = 0; i < n; i++)
+    if (!cache_read(a, key_of(a, &sources[i], version), &images[i])) missing[left++] = i;
+  return left;
+}
+
+/* The same without opening NVRTC, as long as the library is the one that made the others; -1 when it has to be opened. */
+static int known_from_cache(Arena *a, int n, const CudaSource *sources, CudaImage *images, int *missing) {
+  int version = nv.version ? nv.version : cache_nvrtc_version(a);
+  int left = version ? from_cache(a, n, sources, version, images, missing) : -1;
+  return left && !nv.version ? -1 : left;
 }
 
 typedef struct {
   int n, *next;
+  const int *list; /* of sources to compile */
   const CudaSource *sources;
   CudaImage *images;
   Arena *arena; /* of this thread */
@@ -192,32 +189,41 @@ typedef struct {
 static void *work(void *arg) {
   Worker *w = arg;
   for (int i; (i = __atomic_fetch_add(w->next, 1, __ATOMIC_RELAXED)) < w->n;)
-    compile(w->arena, &w->sources[i], &w->images[i]);
+    compile(w->arena, &w->sources[w->list[i]], &w->images[w->list[i]]);
   return NULL;
 }
 
 enum { MOST_WORKERS = 8 };
 
-bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images, Fail *f) {
-  if (!load(f)) return false;
+static void compile_all(Arena *a, int n, const int *list, const CudaSource *sources, CudaImage *images) {
   int next = 0;
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   int workers = cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
   if (workers > n) workers = n;
   Worker worker[MOST_WORKERS];
   pthread_t thread[MOST_WORKERS];
-  memset(images, 0, sizeof *images * (size_t)n);
   for (int i = 0; i < workers; i++) {
-    worker[i] = (Worker){n, &next, sources, images, arena_new()};
+    worker[i] = (Worker){n, &next, list, sources, images, arena_new()};
     if (pthread_create(&thread[i], NULL, work, &worker[i]) != 0) bug("no thread could be started");
   }
   for (int i = 0; i < workers; i++) pthread_join(thread[i], NULL);
   for (int i = 0; i < n; i++) { /* results leave the threads' arenas */
-    CudaImage *m = &images[i];
+    CudaImage *m = &images[list[i]];
     m->log = arena_printf(a, "%s", m->log);
     m->cubin = arena_copy(a, m->cubin, m->size);
-    read_log(a, m);
   }
   for (int i = 0; i < workers; i++) arena_free(worker[i].arena);
+}
+
+bool nvrtc_compile(Arena *a, int n, const CudaSource *sources, CudaImage *images, Fail *f) {
+  memset(images, 0, sizeof *images * (size_t)n);
+  int *missing = arena_array(a, int, n + 1), left = known_from_cache(a, n, sources, images, missing);
+  if (left < 0) {
+    if (!load(f)) return false;
+    cache_keep_version(a, nv.version, loaded_path());
+    left = from_cache(a, n, sources, nv.version, images, missing);
+  }
+  if (left) compile_all(a, left, missing, sources, images);
+  for (int i = 0; i < n; i++) read_log(a, &images[i]);
   return true;
 }

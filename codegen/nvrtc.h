@@ -1,11 +1,10 @@
 /* nvrtc.h - CUDA C++ text to a cubin, by NVRTC opened with dlopen; no GPU and no NVIDIA header
  * needed.
  *
- * Images are cached by the hash of source, options, architecture and NVRTC version, in
- * $XDG_CACHE_HOME/mtc or
- * ~/.cache/mtc. The log of ptxas is read: a kernel with a stack frame or spills is a fault of the
- * emitter, since the driver reserves stack for every resident thread (264 MiB for the first KiB on
- * an H200). */
+ * Images are cached by the hash of source, options, architecture and NVRTC version
+ * (nvrtc_cache.h). The log of ptxas is read: a kernel with a stack frame or spills is a fault of
+ * the emitter, since the driver reserves stack for every resident thread (264 MiB for the first KiB
+ * on an H200). */
 #ifndef MTC_NVRTC_H
 #define MTC_NVRTC_H
 #include "../runtime/fail.h"

@@ -351,6 +351,10 @@ char *read_file(Arena *a, const char *path, size_t *size) {
     Str s = {.arena = a}; /* grows, so that pipes work too */
     char block[1 << 16];
     ssize_t n;
+    if (S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size < PTRDIFF_MAX / 4) {
+      str_extend(&s, (size_t)st.st_size);
+      s.len = 0;
+    }
     while ((n = read(fd, block, sizeof block)) > 0) str_add_n(&s, block, (size_t)n);
     if (n == 0) {
       str_add(&s, "");
