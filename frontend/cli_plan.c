@@ -1,6 +1,7 @@
 /* cli_plan.c - from flags to a plan (see cli_plan.h). */
 #include "frontend/cli_plan.h"
 #include "passes/formats.h"
+#include "passes/optimizer.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -195,19 +196,24 @@ static void add_remedy(Cli *c, FitResult *r, const FitResult *x, const char *cha
   vec_push(c->arena, &r->remedies, m);
 }
 
-/* A setting or dimension changed. */
-static void try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult *r) {
+/* beside: as in quick_args. */
+static void try_beside(Cli *c, const Change *ch, const PlanArgs *args, int64_t beside, FitResult *r) {
   Arena *a = arena_new();
   JobArgs with;
   Job *job = elaborate_again(c, ch, a, &with);
   if (job) {
-    bool same = !ch->dim && ch->effect != numeric;
-    PlanArgs quick = quick_args(args, same ? r->floor_transient : 0);
+    PlanArgs quick = quick_args(args, beside);
     if (ch->no_reserve) quick.reserve_bytes = 0;
     FitResult x = formats_fit(job, &with, a, &quick);
     add_remedy(c, r, &x, change_text(c, ch), ch->effect);
   }
   arena_free(a);
+}
+
+/* A setting or dimension changed. */
+static void try_change(Cli *c, const Change *ch, const PlanArgs *args, FitResult *r) {
+  bool same = !ch->dim && ch->effect != numeric;
+  try_beside(c, ch, args, same ? r->floor_transient : 0, r);
 }
 
 /* Twice as much host memory as device memory is missing, in whole GiB, or MiB below one. */
@@ -227,6 +233,19 @@ static void try_host(Cli *c, const PlanArgs *args, FitResult *r) {
     add_remedy(c, r, &x, text, "the same results; pins host memory");
   }
   arena_free(a);
+}
+
+/* Updates inside the backward pass, where what forbids them can be given up and that comes near. */
+static void try_early_updates(Cli *c, const Job *job, const PlanArgs *args, FitResult *r) {
+  int obstacles = early_update_obstacles(job, r->phase), n = 0;
+  bool near = r->early_floor_bytes <= r->budget_bytes;
+  if (!near || job->phases.n > 1 || obstacles & EARLY_SCALE) return;
+  Change ch = {.effect = obstacles & EARLY_CLIP
+                             ? "no clipping; a step that is not finite ends the run"
+                             : "the same results; a step that is not finite ends the run"};
+  if (obstacles & EARLY_CLIP) ch.set[n].key = "train.clip", ch.set[n++].value = "0";
+  if (obstacles & EARLY_SKIP) ch.set[n].key = "train.nonfinite", ch.set[n].value = "stop";
+  try_beside(c, &ch, args, 0, r);
 }
 
 /* Formats worth trying, exact ones first: of what fits, the first few are told. */
@@ -260,6 +279,7 @@ static void find_remedies(Cli *c, const Job *job, const PlanArgs *args, FitResul
   try_host(c, args, r);
   Change place = {{{"memory.optimizer", "auto"}}, "the same results", false, false};
   if (job->memory.optimizer >= 0 && args->host_bytes > 0) try_change(c, &place, args, r);
+  try_early_updates(c, job, args, r);
   for (int i = 0; i < COUNT_OF(changes) && r->remedies.n < ENOUGH; i++) {
     const Change *ch = &changes[i].change;
     if (!applies(&job->precision, i, args) || (ch->no_reserve && split)) continue;

@@ -184,6 +184,8 @@ const bool *fit_unused_accumulators(const FitPool *f, const PhasePool *pool);
 /* Adds families with early updates to all phases, for the micro-batch that is a whole step, where they pay. *absent: what they have
  * no use for, NULL where there are none. False as fit_families. */
 bool fit_add_early(const FitPool *f, PhasePool *pool, const bool **absent);
+/* About the floor if updates were early, where this one is not: FitResult.early_floor_bytes. */
+int64_t fit_early_floor(const FitPool *f, const FitResult *r);
 
 /* ---- fit_share.c ---- */
 /* Numbers in `to` of the variables of `from` that micro-batches may use, those that `to` lacks added to it; NULL when they

@@ -258,7 +258,10 @@ static void choose(FitPool *f, Arena *a, FitResult *r) {
   Choice **chosen = arena_array(a, Choice *, f->nphases + 1);
   Plan *p = select_within(f, a, r->budget_bytes, chosen);
   find_floor(f, r);
-  if (!p) return;
+  if (!p) {
+    r->early_floor_bytes = fit_early_floor(f, r);
+    return;
+  }
   p->host_budget_bytes = f->args.host_bytes;
   assemble_finish(p, a);
   p->budget_bytes = r->budget_bytes;
@@ -271,7 +274,10 @@ static void choose(FitPool *f, Arena *a, FitResult *r) {
 
 FitResult fit_within(FitPool *f, Arena *a, int64_t budget_bytes) {
   f->args.budget_bytes = budget_bytes;
-  FitResult r = {.job = f->x.job, .args = f->args, .budget_bytes = fit_capped_budget(&f->args)};
+  FitResult r = {.job = f->x.job,
+                 .args = f->args,
+                 .budget_bytes = fit_capped_budget(&f->args),
+                 .early_floor_bytes = INT64_MAX};
   if (f->res.n == 0) r.host_needed = f->res.least_bytes;
   if (!f->phase) {
     count_variables(f->x.job->vars, NULL, NULL, r.class_bytes);

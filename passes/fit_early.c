@@ -20,11 +20,15 @@ bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64
 }
 
 /* Where a micro-batch is a group, gradients wait for all its members. */
-bool fit_may_update_early(const FitPool *f) {
+static bool may_be_one(const FitPool *f) {
   if (f->args.group > 1) return false;
   for (int i = 0; i < f->nphases; i++)
     if (f->args.micro_batch > 0 && f->args.micro_batch != phase_samples(f->x.job, i)) return false;
-  return early_update_possible(f->x.job);
+  return true;
+}
+
+bool fit_may_update_early(const FitPool *f) {
+  return may_be_one(f) && early_update_possible(f->x.job);
 }
 
 const bool *fit_unused_accumulators(const FitPool *f, const PhasePool *pool) {
@@ -40,16 +44,20 @@ const bool *fit_unused_accumulators(const FitPool *f, const PhasePool *pool) {
   return absent;
 }
 
+/* What all phases need at the least: micro-batches of a whole step, or the smallest ones. */
+static int64_t height_of(const FitPool *f, const PhasePool *pool, bool whole) {
+  int64_t most = 0, smallest = f->args.micro_batch > 0 ? f->args.micro_batch : 1;
+  for (int i = 0; i < f->nphases; i++) {
+    int64_t at = whole ? phase_samples(f->x.job, i) : smallest;
+    most = max64(most, fit_least_height(f, &pool[i], 0, pool[i].families.n, at));
+  }
+  return most;
+}
+
 /* They open budgets that are closed without: what a step needs at once is, with all rebuilt that can be, less than what the
  * smallest micro-batch needs beside accumulators. Where it is not, nothing that they allow is worth their graphs. */
 static bool pays(const FitPool *f, const PhasePool *pool) {
-  int64_t whole = 0, least = 0, smallest = f->args.micro_batch > 0 ? f->args.micro_batch : 1;
-  for (int i = 0; i < f->nphases; i++) {
-    int n = pool[i].families.n;
-    whole = max64(whole, fit_least_height(f, &pool[i], 0, n, phase_samples(f->x.job, i)));
-    least = max64(least, fit_least_height(f, &pool[i], 0, n, smallest));
-  }
-  return whole - least < accumulators_bytes(f->x.job->vars);
+  return height_of(f, pool, true) - height_of(f, pool, false) < accumulators_bytes(f->x.job->vars);
 }
 
 bool fit_add_early(const FitPool *f, PhasePool *pool, const bool **absent) {
@@ -61,4 +69,14 @@ bool fit_add_early(const FitPool *f, PhasePool *pool, const bool **absent) {
   }
   *absent = fit_unused_accumulators(f, pool);
   return true;
+}
+
+int64_t fit_early_floor(const FitPool *f, const FitResult *r) {
+  int64_t saved = r->class_bytes[BC_GRADIENTS] - r->floor_host_class[BC_GRADIENTS];
+  if (!may_be_one(f) || early_update_possible(f->x.job)) return INT64_MAX;
+  FitPool here = *f;
+  here.x.arena = arena_new();
+  int64_t height = height_of(&here, f->phase, true);
+  arena_free(here.x.arena);
+  return r->floor_bytes - r->floor_transient - saved + height;
 }

@@ -221,6 +221,11 @@ static inline int phase_first(const PlanPhase *ph) {
   return ph->programs[ph->programs[PROG_FIRST] >= 0 ? PROG_FIRST : PROG_MICRO];
 }
 
+/* Its one micro-batch updates each parameter right after its gradient. */
+static inline bool phase_updates_early(const PlanPhase *ph) {
+  return ph->programs[PROG_UPDATE] < 0;
+}
+
 typedef struct Plan {
   const Job *job;
   const Target *target;
@@ -291,6 +296,7 @@ typedef struct {
   int64_t floor_host_class[BC_COUNT];
   int64_t host_needed;     /* > 0: memory.optimizer = host alone takes that much pinned memory, more than there may be */
   int64_t class_bytes[BC_COUNT];             /* of the variables of the floor's plan */
+  int64_t early_floor_bytes; /* infeasible: about the floor if updates were early, were they allowed; INT64_MAX: cannot be */
   VEC(Candidate) frontier; /* by rising peak and falling time, budget-independent */
   VEC(Candidate) passed;   /* that fit as well and were slower, for "not chosen" */
   int phase;               /* the training phase that frontier, passed and the floor's parts speak of */

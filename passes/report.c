@@ -31,8 +31,9 @@ const char *rate_unit(const FitResult *r, int phase) {
 char *candidate_text(Arena *a, const Candidate *c) {
   const char *chunks = c->chunks > 1 ? arena_printf(a, ", loss in %d chunks", c->chunks) : "";
   const char *group = c->group > 1 ? arena_printf(a, ", layers in %d parts", c->group) : "";
-  return arena_printf(a, "B=%-4lld %s%s%s", (long long)c->micro_batch,
-                      c->front ? "recompute" : "no recompute", chunks, group);
+  return arena_printf(a, "B=%-4lld %s%s%s%s", (long long)c->micro_batch,
+                      c->front ? "recompute" : "no recompute", chunks, group,
+                      c->early_update ? ", early updates" : "");
 }
 
 static const char *optimizer_name(OptKind k) {
@@ -85,11 +86,12 @@ static int role_of(BufClass c) {
   return -1;
 }
 
-double bytes_per_param(const Job *job, BufClass c, int dtype) {
+double bytes_per_param(const Plan *p, BufClass c, int dtype) {
+  const Job *job = p->job;
   int64_t bytes = 0, params = c == BC_WEIGHTS ? job->params : job->trainable;
   for (int i = 0; i < job->vars->all.n; i++) {
     const Var *v = &job->vars->all.at[i];
-    if ((int)v->role == role_of(c) && (dtype < 0 || (int)v->dtype == dtype))
+    if (p->var_buf[i] >= 0 && (int)v->role == role_of(c) && (dtype < 0 || (int)v->dtype == dtype))
       bytes += shape_bytes(&v->shape, v->dtype);
   }
   return params ? (double)bytes / (double)params : 0;
@@ -130,7 +132,7 @@ static const char *format_text(const Report *x, BufClass c, const PlanPhase *ph)
 /* The format; of variables with bytes per parameter. */
 static const char *class_text(const Report *x, BufClass c, const PlanPhase *ph) {
   const char *text = format_text(x, c, ph);
-  double each = bytes_per_param(x->r->job, c, -1);
+  double each = bytes_per_param(x->r->plan, c, -1);
   return each > 0 ? arena_printf(x->arena, "%-18s %5.2f B/param", text, each) : text;
 }
 
@@ -282,6 +284,19 @@ static void waiting_rows(const Report *x) {
   if (w.n > 1) fprintf(x->to, "  %-15s %-34s frees %9s\n", "", "total", bytes_short(x->arena, w.bytes));
 }
 
+/* Gradients that have no accumulator; nothing where the update is a program of its own. */
+static void early_row(const Report *x) {
+  const Plan *p = x->r->plan;
+  const Vars *v = p->job->vars;
+  if (!phase_updates_early(&p->phases.at[x->r->phase])) return;
+  int64_t bytes = 0;
+  for (int i = 0; i < v->all.n; i++)
+    if (v->all.at[i].role == VAR_ACCUM && p->var_buf[i] < 0)
+      bytes += shape_bytes(&v->all.at[i].shape, v->all.at[i].dtype);
+  fprintf(x->to, "  %-15s %-34s frees %9s   of gradients\n", "early updates",
+          "each right after its gradient", bytes_short(x->arena, bytes));
+}
+
 static void precision_row(const Report *x) {
   const Job *j = x->r->job;
   fprintf(x->to, "  %-15s %s", "precision",
@@ -377,6 +392,7 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
     recompute_rows(&x);
     waiting_rows(&x);
     group_row(&x);
+    early_row(&x);
     precision_row(&x);
     format_rows(&x);
     estimate_rows(&x);

@@ -25,9 +25,9 @@ char *time_short(Arena *a, int64_t ns);
 /* Of a training phase at this step time: tokens, or samples where the data has no tokens. */
 double tokens_per_second(const FitResult *r, int phase, int64_t step_ns);
 const char *rate_unit(const FitResult *r, int phase);
-/* Bytes of a class of variables (weights, masters, moments, gradients) by parameter: of weights all
+/* Bytes of a class of the plan's variables (weights, masters, moments, gradients) by parameter: of weights all
  * parameters, else the trained ones. dtype: only of that format; -1 = all. 0 for other classes. */
-double bytes_per_param(const Job *job, BufClass c, int dtype);
+double bytes_per_param(const Plan *p, BufClass c, int dtype);
 /* What a candidate is, in words: "B=8, 4 chunks, part recomputed". */
 char *candidate_text(Arena *a, const Candidate *c);
 

@@ -41,14 +41,14 @@ static void floor_parts(const Report *x) {
   const Candidate *least = r->frontier.n ? &r->frontier.at[0] : NULL;
   const char *how =
       !least ? ""
-             : arena_printf(x->arena, "B=%lld%s%s%s", (long long)least->micro_batch,
-                            least->front ? ", recompute" : ", no recompute",
-                            least->chunks > 1
-                                ? arena_printf(x->arena, ", loss in %d chunks", least->chunks)
-                                : "",
-                            least->group > 1
-                                ? arena_printf(x->arena, ", layers in %d parts", least->group)
-                                : "");
+             : arena_printf(
+                   x->arena, "B=%lld%s%s%s%s", (long long)least->micro_batch,
+                   least->front ? ", recompute" : ", no recompute",
+                   least->chunks > 1 ? arena_printf(x->arena, ", loss in %d chunks", least->chunks)
+                                     : "",
+                   least->group > 1 ? arena_printf(x->arena, ", layers in %d parts", least->group)
+                                    : "",
+                   least->early_update ? ", early updates" : "");
   part(x, "smallest arena", how, r->floor_transient, "");
 }
 

@@ -28,16 +28,17 @@ static json_t *candidate_json(const FitResult *r, const Candidate *c) {
   put_int(o, "chunks", c->chunks);
   put_int(o, "group", c->group);
   put_int(o, "host_bytes", c->host_bytes);
+  json_object_set_new(o, "early_update", json_boolean(c->early_update));
   json_object_set_new(o, "recompute", json_boolean(c->front > 0));
   return o;
 }
 
 /* Of variables: bytes per parameter, by format. */
-static void put_formats(json_t *o, const Job *job, BufClass c) {
-  if (bytes_per_param(job, c, -1) == 0) return;
+static void put_formats(json_t *o, const Plan *p, BufClass c) {
+  if (bytes_per_param(p, c, -1) == 0) return;
   json_t *formats = json_object();
   for (int t = 0; t < DT_COUNT; t++) {
-    double each = bytes_per_param(job, c, t);
+    double each = bytes_per_param(p, c, t);
     if (each > 0) put_real(formats, dtype_name((DType)t), each);
   }
   json_object_set_new(o, "bytes_per_parameter", formats);
@@ -50,7 +51,7 @@ static json_t *ledger_json(const FitResult *r) {
     json_t *o = json_object();
     put_text(o, "class", buf_class_json((BufClass)c));
     put_int(o, "bytes", l.bytes[c]);
-    put_formats(o, r->job, (BufClass)c);
+    put_formats(o, r->plan, (BufClass)c);
     json_array_append_new(list, o);
   }
   const struct {
@@ -99,6 +100,7 @@ static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
   put_int(o, "accumulation", ph->accumulation);
   put_int(o, "chunks", ph->chunks);
   put_int(o, "group", ph->group);
+  json_object_set_new(o, "early_update", json_boolean(phase_updates_early(ph)));
   put_text(o, "recompute", mode_text(ph->recompute));
   put_int(o, "peak_bytes", ph->peak_bytes);
   put_real(o, "step_seconds", (double)ph->step_ns * 1e-9);
@@ -155,6 +157,7 @@ static void plan_fields(json_t *o, const FitResult *r) {
   put_int(o, "accumulation", ph->accumulation);
   put_int(o, "chunks", ph->chunks);
   put_int(o, "group", ph->group);
+  json_object_set_new(o, "early_update", json_boolean(phase_updates_early(ph)));
   put_text(o, "recompute", mode_text(ph->recompute));
   put_int(o, "buffers", p->bufs.n);
   json_object_set_new(o, "ledger", ledger_json(r));

@@ -57,6 +57,35 @@ static void copies_of(const Report *x, int var) {
   }
 }
 
+/* The step of a program that assigns a variable; -1: none. */
+static int step_that_assigns(const PlanProgram *p, int var) {
+  for (int s = 0; s < p->nsteps; s++) {
+    const Cluster *c = &p->clusters.at[p->steps[s].cluster];
+    for (int k = 0; k < c->nout; k++)
+      if (c->out_var[k] == var) return s;
+  }
+  return -1;
+}
+
+/* Where the backward pass updates a parameter, and what that spares. */
+static void early_updates(const Report *x, int param) {
+  const Plan *p = x->r->plan;
+  bool accumulated = false;
+  for (int i = 0; i < p->job->vars->all.n; i++) {
+    const Var *v = &p->job->vars->all.at[i];
+    if (v->of == param && v->role == VAR_ACCUM) accumulated = p->var_buf[i] >= 0;
+  }
+  for (int i = 0; i < p->phases.n; i++) {
+    if (!phase_updates_early(&p->phases.at[i])) continue;
+    const PlanProgram *micro = &p->programs.at[p->phases.at[i].programs[PROG_MICRO]];
+    int s = step_that_assigns(micro, param);
+    if (s < 0) continue;
+    fprintf(x->to, "%-28s updated at %d of %d in %s: %s\n", "", s + 1, micro->nsteps, micro->name,
+            accumulated ? "its gradient has several parts, and an accumulator"
+                        : "right after its gradient, which has no accumulator");
+  }
+}
+
 /* Variables; what belongs to a parameter that is told as well is told with it. */
 static int variables(const Report *x, const char *path) {
   const Plan *p = x->r->plan;
@@ -76,6 +105,7 @@ static int variables(const Report *x, const char *path) {
     fprintf(x->to, "%-28s %s; %s\n", "", precision_why_stored(p->job, i, x->arena),
             v->trainable ? "trained" : "frozen");
     if (trained_ever(p->job, i)) open_formats(x);
+    early_updates(x, i);
   }
   return found;
 }

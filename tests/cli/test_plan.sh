@@ -59,6 +59,32 @@ plan demanded models/gpt2.mt --target rtx4090 --vram 8G --host-ram 1M --set memo
 check "the optimizer on a host without memory exits with 3" [ $code = 3 ]
 check "what is missing is told" [ "$(field host_shortfall_bytes "$work/demanded")" -gt 1000000 ]
 
+# Accumulators are what is too much: updates inside the backward pass are a remedy, really planned, and told of.
+small=(models/gpt2.mt --target rtx3090 -D L=8 -D D=512 -D H=8 -D V=2048 --set "train.batch=seqs(1)")
+early=(--set train.clip=0 --set train.nonfinite=stop)
+plan late "${small[@]}" --vram 1M
+plan early "${small[@]}" "${early[@]}" --vram 1M
+floor=$(field floor_bytes "$work/early")
+check "early updates have a lower floor" [ $((floor + 67108864)) -le "$(field floor_bytes "$work/late")" ]
+mtc plan "${small[@]}" --vram "$floor" > /dev/null 2> "$work/short"
+check "early updates are a remedy" grep -q -- '--set train.clip=0 --set train.nonfinite=stop  .* no clipping' "$work/short"
+mtc plan "${small[@]}" --set train.clip=0 --vram "$floor" > /dev/null 2> "$work/short"
+check "without clipping, the same results" grep -q -- '  --set train.nonfinite=stop  .* the same results' "$work/short"
+mtc plan "${small[@]}" --set train.clip=0 --micro-batch 1 --set "train.batch=seqs(2)" --vram "$floor" > /dev/null 2> "$work/short"
+check "but not for a part of a step" [ "$(grep -c 'train.nonfinite=stop' "$work/short")" = 0 ]
+plan at "${small[@]}" "${early[@]}" --vram "$floor"
+check "the remedy fits" [ $code = 0 ]
+check "JSON tells of early updates" [ "$(field early_update "$work/at")" = true ]
+plan roomy "${small[@]}" --vram 8G
+check "and of their absence" [ "$(field early_update "$work/roomy")" = false ]
+mtc plan "${small[@]}" "${early[@]}" --vram "$floor" > "$work/text" 2>&1
+check "so does the report" grep -q '^  early updates .* frees .* of gradients' "$work/text"
+why() { mtc plan "${small[@]}" "${early[@]}" --vram "$floor" --why "$1" > "$work/text" 2>&1; }
+why h.0.c_fc.w
+check "why a weight has no accumulator" grep -q 'in step: right after its gradient, which has no accumulator' "$work/text"
+why wte.w
+check "why a tied one has" grep -q 'in step: its gradient has several parts, and an accumulator' "$work/text"
+
 # Equal questions have equal answers, wherever they are asked.
 mtc plan models/gpt2.mt --target rtx4090 --vram 6G > "$work/one" 2>&1
 mtc plan models/gpt2.mt --target rtx4090 --vram 6G > "$work/two" 2>&1

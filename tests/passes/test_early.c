@@ -184,6 +184,36 @@ static void only_where_nothing_is_undone(void **state) {
   arena_free(a);
 }
 
+/* Where a whole step needs far more than accumulators and one sample, no programs with early updates are built. */
+static void only_where_it_opens_budgets(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  for (int large = 0; large < 2; large++) {
+    Override set[] = {{"train.clip", "0"},
+                      {"train.nonfinite", "stop"},
+                      {"train.batch", large ? "seqs(4096)" : "seqs(4)"}};
+    PlanArgs args = on_cpu(1);
+    FitPool *f = fit_pool(tiny_job(a, "llama", COUNT_OF(set), set), a, &args);
+    Candidate *all;
+    int n = fit_candidates(f, 0, a, &all), early = 0;
+    for (int i = 0; i < n; i++) early += all[i].early_update;
+    assert_int_equal(early > 0, !large);
+  }
+  arena_free(a);
+}
+
+/* What the floor would be if they were allowed is known before they are planned. */
+static void the_remedy_is_foreseen(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  FitResult late = fit(a, "train.nonfinite", "skip", 1, 0), early = fit(a, "train.seed", "1", 1, 0);
+  assert_true(early.early_floor_bytes == INT64_MAX && late.early_floor_bytes < late.floor_bytes);
+  assert_in_range(late.early_floor_bytes, early.floor_bytes * 3 / 4, early.floor_bytes);
+  FitResult split = fit(a, "train.nonfinite", "skip", 1, 2); /* two micro-batches */
+  assert_true(split.early_floor_bytes == INT64_MAX);
+  arena_free(a);
+}
+
 /* Every budget down to the floor has a proven plan, and more is never slower. */
 static void every_budget_has_a_plan(void **state) {
   (void)state;
@@ -254,7 +284,7 @@ static void phases_agree(void **state) {
 static void gpt2_xl_fits_in_24_gib(void **state) {
   (void)state;
   const int64_t gib = (int64_t)1 << 30;
-  int64_t floor[2];
+  int64_t floor[2], foreseen = 0;
   for (int early = 0; early < 2; early++) {
     Arena *a = arena_new();
     JobArgs j = {.path = MTC_SOURCE_DIR "/models/gpt2.mt", .preset = "xl"};
@@ -271,10 +301,12 @@ static void gpt2_xl_fits_in_24_gib(void **state) {
     FitResult r = plan_fit(job, a, &args);
     assert_int_equal(r.plan != NULL, early);
     floor[early] = r.floor_bytes;
+    if (!early) foreseen = r.early_floor_bytes;
     if (early) assert_true(r.plan->peak_bytes <= 24 * gib);
     arena_free(a);
   }
   assert_true(floor[1] < 22 * gib && floor[0] > 26 * gib);
+  assert_in_range(foreseen, floor[1] - floor[1] / 64, floor[1]);
 }
 
 int main(void) {
@@ -282,6 +314,8 @@ int main(void) {
       cmocka_unit_test(bits_are_the_same),
       cmocka_unit_test(accumulators_are_gone),
       cmocka_unit_test(only_where_nothing_is_undone),
+      cmocka_unit_test(only_where_it_opens_budgets),
+      cmocka_unit_test(the_remedy_is_foreseen),
       cmocka_unit_test(every_budget_has_a_plan),
       cmocka_unit_test(a_late_read_is_found),
       cmocka_unit_test(phases_agree),

@@ -65,15 +65,15 @@ static TrainOptions options(Place *p, const char *name) {
 }
 
 /* Plans, compiles and trains in a child. Returns its exit code; standard error goes to DIR.err. */
-static int train(Place *p, const char *const *settings, const TrainOptions *o) {
+static int train_within(Place *p, const char *const *settings, const PlanArgs *args,
+                        const TrainOptions *o) {
   fflush(NULL);
   pid_t pid = fork();
   if (!pid) {
     int err = open(arena_printf(p->a, "%s.err", o->dir), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(err, 2);
     Job *job = session_job(p->a, p->source, NULL, settings);
-    PlanArgs args = session_plan_args();
-    FitResult r = plan_fit(job, p->a, &args);
+    FitResult r = plan_fit(job, p->a, args);
     const char *why = "";
     Program *m = r.plan ? program_build(r.plan, p->a, &why) : NULL;
     ensure(m, "%s has no program: %s", p->source, why);
@@ -83,6 +83,11 @@ static int train(Place *p, const char *const *settings, const TrainOptions *o) {
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_true(WIFEXITED(status));
   return WEXITSTATUS(status);
+}
+
+static int train(Place *p, const char *const *settings, const TrainOptions *o) {
+  PlanArgs args = session_plan_args();
+  return train_within(p, settings, &args, o);
 }
 
 static json_t *steps_of(Place *p, const TrainOptions *o) {
@@ -307,11 +312,41 @@ static void stop_ends_at_the_first(void **state) {
   if (!strstr(said, "stopped after step 3: 1 step in a row") || !strstr(said, "inf at [")) fail_msg("%s", said);
 }
 
+/* Where the backward pass updates, the weights have taken the bad step in: the run ends without a checkpoint of it. */
+static void an_early_update_is_not_saved(void **state) {
+  Place *p = *state;
+  write_files(p, 3);
+  static const char *const settings[] = {"train.clip=0", "train.nonfinite=stop",
+                                         "train.checkpoint.every=1", NULL};
+  PlanArgs args = session_plan_args();
+  args.micro_batch = SAMPLES;
+  args.budget_bytes = 1;
+  args.budget_bytes =
+      plan_fit(session_job(p->a, p->source, NULL, settings), p->a, &args).floor_bytes;
+  FitResult r = plan_fit(session_job(p->a, p->source, NULL, settings), p->a, &args);
+  assert_true(r.plan && phase_updates_early(&r.plan->phases.at[0]));
+  TrainOptions o = options(p, "run");
+  assert_int_equal(train_within(p, settings, &args, &o), EXIT_STOPPED);
+  const char *said = message(p, &o);
+  if (!strstr(said, "stopped after step 3: 1 step in a row") || !strstr(said, ", first in ") ||
+      !strstr(said, "go on from the last checkpoint with --resume"))
+    fail_msg("%s", said);
+  assert_true(path_exists(checkpoint_path(p->a, o.dir, 2)));
+  assert_false(path_exists(checkpoint_path(p->a, o.dir, 3)));
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-  const struct CMUnitTest tests[] = {
-      TEST(losses_agree_with_f32), TEST(scale_grows_and_falls), TEST(scale_stays_at_one), TEST(resume_keeps_the_scale),
-      TEST(nan_f32),               TEST(nan_bf16),              TEST(nan_f16),            TEST(overflow_is_named),
-      TEST(residual_branch_does_not_overflow), TEST(stop_ends_at_the_first)};
+  const struct CMUnitTest tests[] = {TEST(losses_agree_with_f32),
+                                     TEST(scale_grows_and_falls),
+                                     TEST(scale_stays_at_one),
+                                     TEST(resume_keeps_the_scale),
+                                     TEST(nan_f32),
+                                     TEST(nan_bf16),
+                                     TEST(nan_f16),
+                                     TEST(overflow_is_named),
+                                     TEST(residual_branch_does_not_overflow),
+                                     TEST(stop_ends_at_the_first),
+                                     TEST(an_early_update_is_not_saved)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
