@@ -16,6 +16,22 @@ KReg lower_fail(Lower *l, const char *fmt, ...) {
   return -1;
 }
 
+static bool same_index(const KIndex *a, const KIndex *b) {
+  return !a->nsubs && !b->nsubs && a->constant == b->constant &&
+         !memcmp(a->coef, b->coef, sizeof a->coef);
+}
+
+/* Instructions that compute the same value; folds are left alone. */
+static bool same_value(const KInstr *a, const KInstr *b) {
+  return a->kind == b->kind && a->kind != KI_REDUCE && a->kind != KI_SUM && a->op == b->op &&
+         a->dtype == b->dtype && a->nin == b->nin &&
+         !memcmp(a->in, b->in, sizeof a->in[0] * (size_t)a->nin) &&
+         !memcmp(&a->value, &b->value, sizeof a->value) && a->param == b->param &&
+         same_index(&a->at, &b->at) && !a->nguards && !b->nguards && a->gather == b->gather &&
+         a->gather_rows == b->gather_rows && a->key == b->key &&
+         same_index(&a->element, &b->element) && a->near_one == b->near_one;
+}
+
 KReg lower_add(Lower *l, KInstr i) {
   for (int k = 0; k < i.nin; k++) {
     if (i.in[k] < 0) return -1;
@@ -24,6 +40,8 @@ KReg lower_add(Lower *l, KInstr i) {
     if (in->stage > i.stage) i.stage = in->stage;
     i.late |= in->late;
   }
+  for (int r = 0; r < l->instrs.n; r++)
+    if (same_value(&l->instrs.at[r], &i)) return r;
   vec_push(l->arena, &l->instrs, i);
   return l->instrs.n - 1;
 }
@@ -132,8 +150,8 @@ static KReg lower_random(Lower *l, const Node *n, const AxisMap *map) {
               .dtype = v->dtype,
               .nin = batch == RANDOM_STEP ? 3 : 4,
               .key = (uint64_t)node_int(n, "key")};
-  i.key_slot = l->k->nkeys;
-  l->k->keys[l->k->nkeys++] = i.key;
+  while (i.key_slot < l->k->nkeys && l->k->keys[i.key_slot] != i.key) i.key_slot++;
+  if (i.key_slot == l->k->nkeys) l->k->keys[l->k->nkeys++] = i.key;
   for (int w = 0; w < 2; w++) {
     KIndex word = kindex_zero();
     word.constant = w;

@@ -31,6 +31,7 @@ typedef struct {
 
 /* Records the reason; returns -1. */
 KReg lower_fail(Lower *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The register of i, a new one unless one has the same value. */
 KReg lower_add(Lower *l, KInstr i);
 /* Position of v's node in the cluster, or -1 when v comes from outside. */
 int lower_inside(const Lower *l, ValueId v);

@@ -3,7 +3,8 @@
  * The main nest covers all axes and holds all reductions. Outputs that lack some of its axes get
  * nests of their own after it, and what depends on sums over rows comes last. A pass computes just
  * what its reductions, sums and stores need; what an earlier pass had is computed again from loads
- * (they are in the cache), unless it is expensive and a row of it fits the row buffers. */
+ * (they are in the cache), unless it is expensive, or made of what is, and a row of it fits the row
+ * buffers. A result that lies over an operand is stored when no later pass reads the operand. */
 #include <string.h>
 
 #include "lower.h"
@@ -17,6 +18,8 @@ typedef struct {
   bool *row_need;  /* row registers needed by the nest */
   bool *uniform;   /* needed by any nest */
   uint8_t *passes; /* element registers: number of passes that need it */
+  int *first;      /* and the first of these */
+  bool *hold;      /* per store: waits for the last pass, because a later one reads what it replaces */
 } Nesting;
 
 static KInstr *at(const Nesting *s, KReg r) {
@@ -55,7 +58,7 @@ static void clear(const Nesting *s, bool *set) {
 
 static int pass_of_store(const Nesting *s, const KNest *n, int store) {
   const KStore *st = &s->l->stores.at[store];
-  return s->l->in_place[store] ? n->npasses - 1 : at(s, st->value)->stage;
+  return s->hold[store] ? n->npasses - 1 : at(s, st->value)->stage;
 }
 
 static void element_roots(Nesting *s, KNest *n, int p) {
@@ -65,24 +68,66 @@ static void element_roots(Nesting *s, KNest *n, int p) {
   for (int i = 0; i < pass->nstores; i++) mark(s, n, pass->stores[i].value);
 }
 
-/* Fills regs of every pass; counts in s->passes how many passes need a register. */
+/* Fills regs of every pass; counts in s->passes how many passes need a register, which first. */
 static void element_closures(Nesting *s, KNest *n) {
   memset(s->passes, 0, (size_t)s->k->ninstrs);
   for (int p = 0; p < n->npasses; p++) {
     clear(s, s->need);
     element_roots(s, n, p);
     n->passes[p].nregs = collect(s, s->need, &n->passes[p].regs);
-    for (int i = 0; i < n->passes[p].nregs; i++) s->passes[n->passes[p].regs[i]]++;
+    for (int i = 0; i < n->passes[p].nregs; i++) {
+      KReg r = n->passes[p].regs[i];
+      if (!s->passes[r]++) s->first[r] = p;
+    }
   }
 }
 
-static void keep_expensive(Nesting *s, const KNest *n) {
-  int64_t left = ROW_BUFFER_FLOATS;
+/* Element values that are expensive or made of such. */
+static void mark_costly(Nesting *s, bool *costly) {
   for (int r = 0; r < s->k->ninstrs; r++) {
+    const KInstr *i = at(s, r);
+    costly[r] = kir_expensive(i);
+    for (int k = 0; k < i->nin && i->kind != KI_REDUCE && i->kind != KI_SUM; k++)
+      costly[r] |= costly[i->in[k]];
+    costly[r] &= s->passes[r] > 0;
+  }
+}
+
+/* Values that a pass needs of an earlier one: operands of what it is the first to compute, of its
+ * reductions, sums and stores. */
+static void mark_handed_over(Nesting *s, const KNest *n, bool *set) {
+  clear(s, set);
+  for (int p = 1; p < n->npasses; p++) {
+    const KPass *pass = &n->passes[p];
+    clear(s, s->need);
+    for (int i = 0; i < pass->nregs; i++) {
+      const KInstr *d = at(s, pass->regs[i]);
+      for (int k = 0; k < d->nin && s->first[pass->regs[i]] == p; k++) s->need[d->in[k]] = true;
+    }
+    for (int i = 0; i < pass->nreduces; i++) s->need[at(s, pass->reduces[i])->in[0]] = true;
+    for (int i = 0; i < pass->nsums; i++) s->need[at(s, pass->sums[i])->in[0]] = true;
+    for (int i = 0; i < pass->nstores; i++) s->need[pass->stores[i].value] = true;
+    for (int r = 0; r < s->k->ninstrs; r++) set[r] |= s->need[r] && s->passes[r] && s->first[r] < p;
+  }
+}
+
+/* What is kept between passes: what is made of the expensive values, where that is no more. */
+static void keep_expensive(Nesting *s, const KNest *n) {
+  int count = s->k->ninstrs, expensive = 0, over = 0;
+  bool *costly = arena_array(s->k->arena, bool, count + 1),
+       *handed = arena_array(s->k->arena, bool, count + 1);
+  mark_costly(s, costly);
+  mark_handed_over(s, n, handed);
+  for (int r = 0; r < count; r++) {
+    handed[r] &= costly[r];
+    over += handed[r];
+    expensive += s->passes[r] > 1 && kir_expensive(at(s, r));
+  }
+  int64_t left = ROW_BUFFER_FLOATS;
+  for (int r = 0; r < count; r++) {
     KInstr *i = at(s, r);
-    if (s->passes[r] < 2 || !kir_expensive(i) || n->cols > left) continue;
-    i->kept = true;
-    left -= n->cols;
+    i->kept = (over <= expensive ? handed[r] : s->passes[r] > 1 && kir_expensive(i)) && n->cols <= left;
+    if (i->kept) left -= n->cols;
   }
 }
 
@@ -168,14 +213,44 @@ static void place_stores(Nesting *s, KNest *n) {
   }
 }
 
+static bool reads_buffer(const Nesting *s, int n, const KReg *regs, int buf) {
+  for (int i = 0; i < n; i++) {
+    const KInstr *r = at(s, regs[i]);
+    if (r->kind == KI_LOAD && s->l->in_at[r->param].buf == buf) return true;
+  }
+  return false;
+}
+
+/* Whether a pass after that of store i reads, for its elements or rows, what the store replaces. */
+static bool read_later(const Nesting *s, const KNest *n, int i) {
+  int buf = s->l->out_at[i].buf;
+  for (int p = pass_of_store(s, n, i) + 1; p <= n->npasses; p++) {
+    const KPass *pass = &n->passes[p];
+    if (reads_buffer(s, pass->nrow_regs, pass->row_regs, buf)) return true;
+    if (p < n->npasses && reads_buffer(s, pass->nregs, pass->regs, buf)) return true;
+  }
+  return false;
+}
+
+/* Has stores wait that have to; false when there were any. What they bring along to the last pass
+ * may be read from where another store puts something. */
+static bool stores_in_time(Nesting *s, const KNest *n) {
+  bool in_time = true;
+  for (int i = 0; i < s->l->stores.n; i++) {
+    if (!s->l->main_store[i] || !s->l->in_place[i] || s->hold[i]) continue;
+    s->hold[i] = read_later(s, n, i);
+    in_time &= !s->hold[i];
+  }
+  return in_time;
+}
+
 static uint32_t all_axes(const Kernel *k) {
   return (1u << k->naxes) - 1;
 }
 
-static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
-  Kernel *k = s->k;
-  *n = (KNest){.axes = all_axes(k)};
-  n->col_axes = all_axes(k) & ~((1u << k->outer) - 1);
+/* Passes of the main nest; 0 when there is nothing for it. */
+static int count_passes(const Nesting *s, const bool *sum_needed) {
+  const Kernel *k = s->k;
   bool any = false;
   int last = 0;
   for (int i = 0; i < s->l->stores.n; i++) {
@@ -189,9 +264,17 @@ static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
     any = true;
     if (at(s, at(s, r)->in[0])->stage > last) last = at(s, at(s, r)->in[0])->stage;
   }
-  if (!any) return false;
-  n->npasses = last + 1;
-  n->passes = arena_array(k->arena, KPass, n->npasses + 1);
+  return any ? last + 1 : 0;
+}
+
+static void schedule(Nesting *s, KNest *n, int npasses, const bool *sum_needed) {
+  Kernel *k = s->k;
+  *n = (KNest){.axes = all_axes(k), .npasses = npasses};
+  n->col_axes = all_axes(k) & ~((1u << k->outer) - 1);
+  n->passes = arena_array(k->arena, KPass, npasses + 1);
+  for (int r = 0; r < k->ninstrs; r++) k->instrs[r].kept = false;
+  clear(s, s->uniform);
+  memset(s->passes, 0, (size_t)k->ninstrs);
   mark_all(s, n, sum_needed);
   place_sums(s, n, sum_needed);
   place_reductions(s, n);
@@ -203,6 +286,13 @@ static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
   fill_registers(s, n); /* levels follow the loops, which may have changed */
   keep_expensive(s, n);
   fill_registers(s, n);
+}
+
+static bool main_nest(Nesting *s, KNest *n, const bool *sum_needed) {
+  int npasses = count_passes(s, sum_needed);
+  if (!npasses) return false;
+  do schedule(s, n, npasses, sum_needed);
+  while (!stores_in_time(s, n));
   return true;
 }
 
@@ -300,7 +390,9 @@ void lower_nests(Lower *l) {
                .need = arena_array(l->arena, bool, n),
                .row_need = arena_array(l->arena, bool, n),
                .uniform = arena_array(l->arena, bool, n),
-               .passes = arena_array(l->arena, uint8_t, n)};
+               .passes = arena_array(l->arena, uint8_t, n),
+               .first = arena_array(l->arena, int, n),
+               .hold = arena_array(l->arena, bool, l->stores.n + 1)};
   bool *sum_needed = arena_array(l->arena, bool, n);
   k->nests = arena_array(l->arena, KNest, 2 * l->stores.n + 2);
   needed_sums(&s, sum_needed);

@@ -16,29 +16,27 @@ static int input_of(const Lower *l, ValueId v) {
   return -1;
 }
 
-static bool same_load(const KInstr *a, const KInstr *b) {
-  return a->kind == KI_LOAD && a->param == b->param && !a->at.nsubs && !b->at.nsubs &&
-         !a->nguards && !b->nguards && a->nin == b->nin && (!a->nin || a->in[0] == b->in[0]) &&
-         a->at.constant == b->at.constant && !memcmp(a->at.coef, b->at.coef, sizeof a->at.coef);
-}
-
-static KReg add_load(Lower *l, KInstr load) {
-  load.mask = kindex_mask(&load.at);
-  for (int g = 0; g < load.nguards; g++) load.mask |= kindex_mask(&load.guards[g].at);
-  for (int i = 0; i < l->instrs.n; i++)
-    if (same_load(&l->instrs.at[i], &load)) return i;
-  return lower_add(l, load);
+/* A load sees what was there before the kernel: inputs at the same place are one. */
+static int first_at_place(const Lower *l, int in) {
+  for (int i = 0; i < in; i++)
+    if (l->in_at[i].buf == l->in_at[in].buf && l->in_at[i].offset == l->in_at[in].offset &&
+        val(l->g, l->c->in[i])->dtype == val(l->g, l->c->in[in])->dtype)
+      return i;
+  return in;
 }
 
 KReg lower_load(Lower *l, ValueId v, const KIndex *index, int nguards, const KGuard *guards) {
   int in = input_of(l, v);
   if (in < 0) return lower_fail(l, "value %d is read but neither computed nor an input", (int)v);
-  KInstr load = {.kind = KI_LOAD, .param = in, .dtype = val(l->g, v)->dtype};
+  KInstr load = {
+      .kind = KI_LOAD, .param = first_at_place(l, in), .dtype = val(l->g, v)->dtype};
   for (int k = 0; k < val(l->g, v)->shape.rank; k++)
     kindex_add(l->arena, &load.at, &index[k], l->in_at[in].stride[k]);
   load.nguards = nguards;
   load.guards = guards ? arena_copy(l->arena, guards, sizeof *guards * (size_t)nguards) : NULL;
-  return add_load(l, load);
+  load.mask = kindex_mask(&load.at);
+  for (int g = 0; g < nguards; g++) load.mask |= kindex_mask(&load.guards[g].at);
+  return lower_add(l, load);
 }
 
 /* Index of the operand's element from that of the reshape's. Runs of axes whose products agree are
@@ -159,5 +157,6 @@ KReg lower_gather(Lower *l, const Node *n, const AxisMap *map) {
     kindex_add(l->arena, &load.at, &index, l->in_at[in].stride[k]);
   }
   load.gather_rows = val(l->g, table)->shape.dim[0];
-  return add_load(l, load);
+  load.mask = kindex_mask(&load.at);
+  return lower_add(l, load);
 }

@@ -94,7 +94,7 @@ static KReg picked_column(const Printer *p, KReg sum) {
 /* The column is read from memory before anything is stored: a fold of the pass stands between. */
 static bool picks(const Printer *p, const KPass *pass, KReg r) {
   bool folds = false;
-  if (picked_column(p, r) < 0) return false;
+  if (pass->nstores || picked_column(p, r) < 0) return false;
   for (int i = 0; i < pass->nreduces; i++) folds |= picked_column(p, pass->reduces[i]) < 0;
   for (int i = 0; i < pass->nregs; i++) folds &= !pr_instr(p, pass->regs[i])->kept;
   return folds;

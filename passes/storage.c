@@ -309,7 +309,7 @@ static bool whole_space(const Cluster *c, int node, const Shape *s) {
   return true;
 }
 
-/* A kernel stores elements in its last pass over a row, after it loaded that element's inputs. So
+/* A kernel stores elements when no later pass over the row loads that element's inputs. So
  * an output may lie over an input when both run over the whole space in the same way: each read of
  * input v is by an element-wise node of the full space, or by a reduction of it, which is done by
  * then. */

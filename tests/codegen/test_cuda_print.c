@@ -31,19 +31,24 @@ static int row_of(const char *name) {
   return -1;
 }
 
-/* The first cluster of a graph of cuda_graphs.h. */
-static Kernel *kernel_of(Arena *a, const char *name, int64_t rows, int64_t cols, DType t) {
+/* A cluster of a graph of cuda_graphs.h; the last one for -1. */
+static Kernel *cluster_of(Arena *a, const char *name, int64_t rows, int64_t cols, DType t,
+                          int which) {
   KernelGraph k = kernel_graph(a, row_of(name), rows, cols, t);
   Clusters cl = fuse_graph(k.g, a);
   StorageMap m = storage_map(&cl, a);
-  const Cluster *c = &cl.at[0];
+  int index = which < 0 ? cl.n - 1 : which;
+  const Cluster *c = &cl.at[index];
   Storage *in = arena_array(a, Storage, c->nin + 1), *out = arena_array(a, Storage, c->nout + 1);
   for (int i = 0; i < c->nin; i++) in[i] = storage_of(&m.place[c->in[i]]);
-  for (int i = 0; i < c->nout; i++) out[i] = storage_of(&m.out[0][i]);
+  for (int i = 0; i < c->nout; i++) out[i] = storage_of(&m.out[index][i]);
   const char *why = NULL;
   Kernel *kernel = lower_cluster(cl.g, c, in, out, a, &why);
   if (!kernel) fail_msg("%s", why);
   return kernel;
+}
+static Kernel *kernel_of(Arena *a, const char *name, int64_t rows, int64_t cols, DType t) {
+  return cluster_of(a, name, rows, cols, t, 0);
 }
 
 static Printed print(Arena *a, const Kernel *k, int choice) {
@@ -140,11 +145,48 @@ static void picked_column_is_read_alone(void **state) {
   arena_free(a);
 }
 
+static int count_of(const char *text, const char *what) {
+  int n = 0;
+  for (const char *at = text; (at = strstr(at, what)); at++) n++;
+  return n;
+}
+
+/* The new moments are kept from the pass that finds their maximum to the one that encodes them, and
+ * the weight in place is written where the update is computed: nothing is loaded or computed twice. */
+static void updates_are_computed_once(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  static const char *const graphs[] = {"adamw_blocks", "adamw_split_blocks", "lion_blocks"};
+  for (int i = 0; i < COUNT_OF(graphs); i++) {
+    Kernel *k = cluster_of(a, graphs[i], 64, 2048, DT_BF16, -1);
+    Printed p = print(a, k, CUDA_FULL);
+    int moments = i < 2 ? 2 : 1;
+    assert_int_equal(count_of(p.f[0].body, "mt_sqrt("), moments - 1);
+    assert_int_equal(count_of(p.f[0].body, "format_dequant8"), moments);
+    assert_int_equal(count_of(p.f[0].body, " = mt_vector<"), i == 1 ? 5 : moments + 2);
+  }
+  arena_free(a);
+}
+
+/* Draws of one variable share their key, and with it their blocks of random bits. */
+static void draws_share_blocks(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Kernel *k = cluster_of(a, "adamw_random", 64, 2048, DT_BF16, -1);
+  int draws = 0;
+  for (int r = 0; r < k->ninstrs; r++) draws += k->instrs[r].kind == KI_RANDOM;
+  assert_int_equal(draws, k->nkeys);
+  assert_int_equal(draws, 2);
+  arena_free(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layers_share_random_kernels), cmocka_unit_test(choices_have_equal_launches),
       cmocka_unit_test(transactions_are_whole),      cmocka_unit_test(rows_come_ahead),
       cmocka_unit_test(picked_column_is_read_alone),
+      cmocka_unit_test(updates_are_computed_once),
+      cmocka_unit_test(draws_share_blocks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
