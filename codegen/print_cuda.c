@@ -43,6 +43,8 @@ const char *pr_text(Printer *p, const char *fmt, ...) {
 /* The right-hand side of register r before it is rounded. */
 static const char *unrounded(Printer *p, KReg r) {
   const KInstr *d = pr_instr(p, r);
+  const char *code = pr_code_value(p, r);
+  if (code) return code;
   if (d->near_one) return pr_text(p, "mt_tanh_far(v%d)", (int)d->in[0]);
   Str e = {.arena = p->out.arena};
   c_unrounded(&e, p->k, p->n, r);

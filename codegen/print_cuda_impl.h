@@ -1,6 +1,6 @@
 /* print_cuda_impl.h - between the files of the CUDA printer: print_cuda.c (text, vectors, indices,
- * maps, the functions), print_cuda_rows.c (nests with rows), print_cuda_ring.c (rows loaded ahead)
- * and print_cuda_sums.c (sums over rows). */
+ * maps, the functions), print_cuda_rows.c (nests with rows), print_cuda_ring.c (rows loaded ahead),
+ * print_cuda_sums.c (sums over rows) and print_cuda_codes.c (tables of 8-bit codes). */
 #ifndef MTC_PRINT_CUDA_IMPL_H
 #define MTC_PRINT_CUDA_IMPL_H
 #include "print_cuda.h"
@@ -42,6 +42,7 @@ typedef struct {
   bool *held;          /* registers and vectors that an earlier pass left */
   uint8_t *cache;      /* Cache of each load */
   int64_t *ring;       /* where a load's part of the ring starts, in bytes */
+  bool codes;          /* tables of 8-bit codes are in scope */
 } Printer;
 
 /* What a group does one after another: rows first + group, + step, .. below end, and of each the
@@ -135,6 +136,14 @@ void pr_next_scalars(Printer *p);
 const char *pr_ring_value(Printer *p, KReg r);
 /* Starts the copies that replace granule c, which the last pass has used. */
 void pr_refill(Printer *p);
+
+/* ---- print_cuda_codes.c: 8-bit codes by tables in shared memory ---- */
+/* Whether the passes encode or decode elements. */
+bool pr_any_codes(const Printer *p);
+/* The tables, filled by the block. */
+void pr_code_tables(Printer *p);
+/* The code or entry that r computes, or NULL where it is something else or no tables are there. */
+const char *pr_code_value(Printer *p, KReg r);
 
 /* ---- print_cuda_sums.c: sums over rows ---- */
 void pr_sum_nest(Printer *p, CudaFunction *f);

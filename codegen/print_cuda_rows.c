@@ -19,7 +19,8 @@ enum {
   KEEP_REGISTERS =
       64,             /* of loads that stay for the length of a row, of the 128 that a thread has */
   ROW_REGISTERS = 48, /* of all vectors of a row in registers at once */
-  SHARED_MARGIN = 2048 /* bytes for the folds of rows */
+  SHARED_MARGIN = 2048, /* bytes for the folds of rows */
+  CODED_BLOCKS = 4      /* of an SM, whose rows have 8-bit codes: as many as leave threads 64 registers */
 };
 
 typedef struct {
@@ -455,6 +456,18 @@ static void loop_nest(Printer *p, CudaFunction *f, const char *cols) {
   pr_row_loop(p, &l, NULL);
 }
 
+/* Blocks that stay, each for its share of the rows: tables are filled once. */
+static void coded_nest(Printer *p, CudaFunction *f, const char *cols) {
+  p->loop = true;
+  f->per_sm = f->resident = CODED_BLOCKS;
+  f->grid = ceil_div(p->n->rows, p->groups);
+  pr_code_tables(p);
+  RowLoop l = {pr_text(p, "(int)blockIdx.x * %d", p->groups),
+               pr_text(p, "%lld", (long long)p->n->rows),
+               pr_text(p, "(int)gridDim.x * %d", p->groups), "0", cols};
+  pr_row_loop(p, &l, NULL);
+}
+
 void pr_row_nest(Printer *p, CudaFunction *f) {
   const KNest *n = p->n;
   const char *cols = pr_text(p, "%lld", (long long)n->cols),
@@ -474,6 +487,10 @@ void pr_row_nest(Printer *p, CudaFunction *f) {
   pr_uniform(p);
   if (loop) {
     loop_nest(p, f, cols);
+    return;
+  }
+  if (p->items <= p->unroll && pr_any_codes(p)) {
+    coded_nest(p, f, cols);
     return;
   }
   f->grid = ceil_div(n->rows, p->groups);

@@ -32,16 +32,15 @@ FORMAT_FN float format_float(unsigned bits) {
   return y.f;
 }
 
-/* NaN and infinity stay what they are. */
+/* NaN and infinity stay what they are: what is added to infinity is cut off again. */
 FORMAT_FN float format_stochastic(float x, unsigned random) {
-  const unsigned b = format_bits(x), special = (b & 0x7fffffffu) >= 0x7f800000u;
-  const unsigned quiet = (b & 0x7fffffffu) > 0x7f800000u ? 0x400000u : 0u;
-  return format_float((special ? b | quiet : b + (random & 0xffffu)) & 0xffff0000u);
+  const unsigned b = format_bits(x);
+  return format_float((x != x ? b | 0x400000u : b + (random & 0xffffu)) & 0xffff0000u);
 }
 
 FORMAT_FN float format_high(float x) {
   const unsigned b = format_bits(x);
-  return format_float(((b & 0x7fffffffu) > 0x7f800000u ? b | 0x400000u : b + 0x8000u) & 0xffff0000u);
+  return format_float((x != x ? b | 0x400000u : b + 0x8000u) & 0xffff0000u);
 }
 FORMAT_FN unsigned format_low(float x) { return format_bits(x) & 0xffffu; }
 FORMAT_FN float format_join(float high, unsigned low) {
@@ -77,8 +76,12 @@ FORMAT_FN float format_dequant8u(unsigned code) {
   return code == 0u ? 0.0f : code == 255u ? 1.0f : some;
 }
 
-/* n of the entry nearest to a among 2^(d + skip) of each decade d; a lies between the least entry and 1. The thresholds
- * t1 .. t6 are half-way between the last entry of a decade and the first of the next. */
+/* Where a code changes to the next: from zero to the least entry, from the last entry of each decade to the first of the
+ * next, and to 1. */
+#define FORMAT_EDGES8 {2.75e-7f, 1.9e-6f, 1.45e-5f, 1.225e-4f, 1.1125e-3f, 1.05625e-2f, 0.1028125f, 0.996484375f}
+#define FORMAT_EDGES8U {1.625e-7f, 1.45e-6f, 1.225e-5f, 1.1125e-4f, 1.05625e-3f, 1.028125e-2f, 0.10140625f, 0.9982421875f}
+
+/* n of the entry nearest to a among 2^(d + skip) of each decade d; a lies between the least entry and 1. */
 FORMAT_FN unsigned format_nearest(float a, int d, int skip) {
   const unsigned cells = 1u << (d + skip);
   const float y = FORMAT_MUL(FORMAT_ADD(FORMAT_MUL(a, format_scale(d)), -0.1f), 1.1111111f);
@@ -87,15 +90,14 @@ FORMAT_FN unsigned format_nearest(float a, int d, int skip) {
   return cells + (unsigned)(j < last ? j : last);
 }
 FORMAT_FN unsigned format_quant8(float x) {
-  const float a = x < 0.0f ? -x : x;
-  const int d = (a >= 1.9e-6f) + (a >= 1.45e-5f) + (a >= 1.225e-4f) + (a >= 1.1125e-3f) + (a >= 1.05625e-2f) +
-                (a >= 0.1028125f);
+  const float edge[] = FORMAT_EDGES8, a = x < 0.0f ? -x : x;
+  const int d = (a >= edge[1]) + (a >= edge[2]) + (a >= edge[3]) + (a >= edge[4]) + (a >= edge[5]) + (a >= edge[6]);
   const unsigned sign = x < 0.0f ? 128u : 0u, code = format_nearest(a < 1.0f ? a : 1.0f, d, 0) | sign;
-  return !(a >= 2.75e-7f) ? 0u : x >= 0.996484375f ? 128u : code;
+  return !(a >= edge[0]) ? 0u : x >= edge[7] ? 128u : code;
 }
 FORMAT_FN unsigned format_quant8u(float a) {
-  const int d = (a >= 1.45e-6f) + (a >= 1.225e-5f) + (a >= 1.1125e-4f) + (a >= 1.05625e-3f) + (a >= 1.028125e-2f) +
-                (a >= 0.10140625f);
+  const float edge[] = FORMAT_EDGES8U;
+  const int d = (a >= edge[1]) + (a >= edge[2]) + (a >= edge[3]) + (a >= edge[4]) + (a >= edge[5]) + (a >= edge[6]);
   const unsigned code = format_nearest(a < 1.0f ? a : 1.0f, d, 1) - 1u;
-  return !(a >= 1.625e-7f) ? 0u : a >= 0.9982421875f ? 255u : code;
+  return !(a >= edge[0]) ? 0u : a >= edge[7] ? 255u : code;
 }

@@ -245,3 +245,56 @@ template <class T> struct MtFolded {
   T sum;
   __device__ __forceinline__ T operator[](int64_t) const { return sum; }
 };
+
+// ---- codes of 8 bits: the functions of formats.h by tables in shared memory, which give the same codes and entries ----
+// Encoding takes three steps. The upper byte of a float, its sign and two binades, holds at most one edge between decades:
+// `step` tells the cell run below the edge, the next one is above it. Within a run cells are equally wide; the addition
+// cuts off the place within the cell. A run is a decade of one sign, zero or 1; the last two of a sign are those of the
+// upper byte that NaN has.
+struct MtStep { float edge; int run; };                   // run: in bytes of MtRun
+struct alignas(8) MtRun { float scale, cells; };          // 10^(6 - d), cells of the decade / 0.9
+template <bool UNSIGNED> struct MtCodes {
+  enum { PLUS = 11, RUNS = PLUS + 10 };
+  float entry[256];
+  MtStep step[256];
+  MtRun run[RUNS];
+  struct alignas(8) { float code; } first[RUNS];          // of the run, + 2^23
+};
+template <bool UNSIGNED> MT_FN void mt_codes_fill(MtCodes<UNSIGNED> &m) {
+  const float edges[2][8] = {FORMAT_EDGES8, FORMAT_EDGES8U};
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+    m.entry[i] = UNSIGNED ? format_dequant8u(i) : format_dequant8(i);
+    const bool minus = i >= 128, last = i % 128 == 127, zero = minus && UNSIGNED;
+    const int most = minus ? 7 : 8;
+    const float low = mt_float((uint32_t)i % 128 << 24), *edge = edges[UNSIGNED];
+    int run = 0;
+    float next = last ? low : edge[0];
+    #pragma unroll
+    for (int e = 0; e < 8; e++)
+      if (!last && e < most && low >= edge[e]) run = e + 1, next = e + 1 < most ? edge[(e + 1) % 8] : mt_float(0x7f800000u);
+    if (last) run = most + 1;
+    m.step[i].edge = zero ? mt_float(0x7f800000u) : next;
+    m.step[i].run = zero ? 0 : (int)sizeof(MtRun) * (run + (minus ? MtCodes<UNSIGNED>::PLUS : 0));
+  }
+  for (int i = threadIdx.x; i < MtCodes<UNSIGNED>::RUNS; i += blockDim.x) {
+    const bool minus = i >= MtCodes<UNSIGNED>::PLUS;
+    const int most = minus ? 7 : 8, at = minus ? i - MtCodes<UNSIGNED>::PLUS : i;
+    const int run = at <= most ? at : at == most + 1 ? 0 : most, d = run - 1;
+    const bool decade = run > 0 && run < 8;
+    const float cells = (float)(1 << (d + UNSIGNED & 15));
+    m.run[i].scale = decade ? format_scale(d) : 0.0f;
+    m.run[i].cells = decade ? cells * 1.1111111f : 0.0f;
+    m.first[i].code = 8388608.0f + (decade ? cells + (minus ? 128.0f : 0.0f) - UNSIGNED : run ? 128.0f + 127.0f * UNSIGNED : 0.0f);
+  }
+}
+template <bool UNSIGNED> MT_FN float mt_entry(const MtCodes<UNSIGNED> &m, uint32_t code) { return m.entry[code]; }
+template <bool UNSIGNED> MT_FN uint32_t mt_code(const MtCodes<UNSIGNED> &m, float x) {
+  const MtStep s = m.step[mt_bits(x) >> 24];
+  const float a = UNSIGNED ? x : fabsf(x);
+  const int run = s.run + (a >= s.edge ? (int)sizeof(MtRun) : 0);
+  const MtRun r = *(const MtRun *)((const char *)m.run + run);
+  const float first = *(const float *)((const char *)m.first + run);
+  // Above 0.99 lies the last cell of every decade.
+  const float place = __fmul_rn(__fadd_rn(fminf(__fmul_rn(a, r.scale), 0.999f), -0.1f), r.cells);
+  return mt_bits(__fadd_rz(place, first)) & 255u;
+}

@@ -51,6 +51,13 @@ static inline float __fmul_rn(float a, float b) {
 static inline float __fadd_rn(float a, float b) {
   return a + b;
 }
+// Towards zero, of what is not negative and below 2^24.
+static inline float __fadd_rz(float a, float b) {
+  return (float)__builtin_floor((double)a + (double)b);
+}
+static inline float fminf(float a, float b) {
+  return a < b || b != b ? a : b;
+}
 static inline int __popc(unsigned x) {
   return __builtin_popcount(x);
 }

@@ -1,6 +1,6 @@
 /* test_cuda_emulated.c - emitted CUDA kernels run on the processor against references in f64: the
  * cases of device_check at small sizes, with asynchronous copies as early and as late as they may
- * arrive. Faults planted in the text must be found.
+ * arrive. Faults planted in the text must be found. Tables of 8-bit codes against their functions.
  *
  * Needs a C++ compiler, else it is skipped; no GPU and no NVRTC. */
 #include <setjmp.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "../device/device_case.h"
 #include "emulate.h"
+#include "ir/formats.h"
 
 enum { UNITS = 2 }; /* so few SMs that their blocks take several rows each */
 
@@ -31,6 +32,9 @@ static const Loop loops[] = {
     {"adamw", 20, 64, DT_F32},
     {"adamw_split", 20, 65, DT_BF16},
     {"adamw_blocks", 33, 256, DT_BF16},
+    {"adamw_split_blocks", 66, 512, DT_BF16},
+    {"lion_blocks", 100, 512, DT_BF16},
+    {"adamw_random", 20, 64, DT_BF16},
     {"column_sum", 200, 320, DT_F32},
     {"extremes", 40, 1003, DT_BF16},
     {"dropout", 20, 320, DT_BF16},
@@ -155,6 +159,71 @@ static void faults_are_found(void **state) {
   }
 }
 
+/* Numbers where codes change, their neighbours, and a sample of all floats. */
+typedef VEC(uint32_t) Numbers;
+static void add_around(Arena *a, Numbers *x, float middle) {
+  enum { AROUND = 20 };
+  for (int i = -AROUND; i <= AROUND; i++)
+    for (int minus = 0; minus < 2; minus++)
+      vec_push(a, x, format_bits(minus ? -middle : middle) + (uint32_t)i);
+}
+static Numbers code_numbers(Arena *a) {
+  Numbers x = {0};
+  static const float special[] = {0, 1, INFINITY, NAN, 0x1p-126f, 0x1p-149f, 0x1p127f},
+                     edges[2][8] = {FORMAT_EDGES8, FORMAT_EDGES8U};
+  for (int i = 0; i < COUNT_OF(special); i++) add_around(a, &x, special[i]);
+  for (int u = 0; u < 2; u++)
+    for (int i = 0; i < COUNT_OF(edges[0]); i++) add_around(a, &x, edges[u][i]);
+  for (unsigned n = 0; n < 255; n++) {
+    float e = format_dequant8u(n), next = format_dequant8u(n + 1);
+    add_around(a, &x, (e + next) / 2);
+    if (n >= 1 && n < 127) add_around(a, &x, (format_dequant8(n) + format_dequant8(n + 1)) / 2);
+  }
+  for (uint64_t b = 0; b <= UINT32_MAX; b += 4099) vec_push(a, &x, (uint32_t)b);
+  return x;
+}
+
+/* Tables in shared memory give the entries and codes of formats.h, for every class of floats. */
+static void tables_give_the_codes(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Program p = {.nkernels = 1, .kernel_names = (const char *[]){"codes"}};
+  Str s = {.arena = a};
+  str_addf(&s, "// ==== program 0 ====\n%s", cuda_prelude_text(a));
+  str_add(&s, "template <bool U> static void fill(unsigned char *code, const float *x, int n, float *entry) {\n"
+              "  static MtCodes<U> m;\n"
+              "  mt_codes_fill(m);\n"
+              "  for (int i = 0; i < n; i++) code[i] = mt_code(m, x[i]);\n"
+              "  for (int i = 0; i < 256; i++) entry[i] = mt_entry(m, i);\n"
+              "}\n"
+              "extern \"C\" void codes(const float *x, const int *n, unsigned char *code, float *entry) {\n"
+              "  fill<false>(code, x, *n, entry);\n"
+              "  fill<true>(code + *n, x, *n, entry + 256);\n"
+              "}\n");
+  p.kernel_source = s.text;
+  Fail f = {0};
+  void *library = emulate_compile(a, &p, (int[]){4}, &f);
+  if (!library) fail_msg("%s", f.text);
+  Numbers x = code_numbers(a);
+  uint8_t *code = arena_array(a, uint8_t, 2 * x.n);
+  float entry[2][256];
+  threadIdx.x = 0, blockDim.x = 1;
+  EmulatedCall *call = (EmulatedCall *)dlsym(library, "call_codes");
+  call((void *[]){x.at, &x.n, code, entry});
+  for (int i = 0; i < x.n; i++) {
+    float y = format_float(x.at[i]);
+    if (code[i] != format_quant8(y) || code[x.n + i] != format_quant8u(y))
+      fail_msg("%a is %u and %u by tables, not %u and %u", (double)y, code[i], code[x.n + i],
+               format_quant8(y), format_quant8u(y));
+  }
+  for (unsigned c = 0; c < 256; c++) {
+    assert_int_equal(format_bits(entry[0][c]), format_bits(format_dequant8(c)));
+    assert_int_equal(format_bits(entry[1][c]), format_bits(format_dequant8u(c)));
+  }
+  dlclose(library);
+  arena_free(a);
+}
+
 #if defined __SANITIZE_ADDRESS__
 #define HAS_ASAN 1
 #elif defined __has_feature
@@ -173,6 +242,7 @@ int main(void) {
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kernels_agree_with_references), cmocka_unit_test(thrifty_kernels_agree),
-      cmocka_unit_test(narrow_kernels_agree), cmocka_unit_test(faults_are_found)};
+      cmocka_unit_test(narrow_kernels_agree), cmocka_unit_test(faults_are_found),
+      cmocka_unit_test(tables_give_the_codes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
