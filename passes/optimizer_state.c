@@ -70,16 +70,20 @@ void state_vars(const Job *job, int param, int states) {
 
 /* ---- random bits ---- */
 
-/* The next 16 random bits of each element, in the low half of a u32. */
+/* The next 16 random bits of each element, in the low half of a u32. A word is enough for three: its
+ * low half, its high half, and their sum, so that any two of the three are independent. */
 static ValueId random_bits(const Step *s, Update *u) {
+  enum { DRAWS = 3 };
   Graph *g = s->g;
   Vars *vars = s->job->vars;
   ValueId step = g_var(g, var_scalar(vars, SC_STEP));
   ValueId in[] = {g_var(g, var_scalar(vars, SC_SEED)), step, step};
-  const char *key = intern_printf("%s:round%d", vars->all.at[u->param].path, u->draws / 2);
-  bool high = u->draws++ % 2;
-  ValueId bits = g_random(g, DT_U32, u->space, (int64_t)hash_text(key), RANDOM_STEP, in);
-  return high ? g_binary(g, OP_DIV, bits, g_like(g, bits, 65536)) : bits;
+  const char *key = intern_printf("%s:round%d", vars->all.at[u->param].path, u->draws / DRAWS);
+  int draw = u->draws++ % DRAWS;
+  ValueId word = g_random(g, DT_U32, u->space, (int64_t)hash_text(key), RANDOM_STEP, in);
+  if (!draw) return word;
+  ValueId high = g_binary(g, OP_DIV, word, g_like(g, word, 65536));
+  return draw == 1 ? high : g_binary(g, OP_ADD, word, high);
 }
 
 /* x, f32, in the format of variable `var`. */

@@ -172,6 +172,35 @@ static void random_bits(void **state) {
   arena_free(a);
 }
 
+/* Moments and the weight of an element are rounded by bits of which any two are independent: all four
+ * quarters of the square that two of them span are equally full, to five deviations. */
+static void draws_are_independent(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  Job *job = job_of(a, (Format){DT_BF16, DT_BF16, OPT_ADAMW});
+  Graph *g = update_of(job, a);
+  double **v = tiny_vars(a, job);
+  fill_grads(job, v, 0);
+  tiny_scalar(job, v, "step.seed", 99);
+  double **all = graph_interp(g, &(Interp){.arena = a, .vars = v});
+  const double *draws[8];
+  int n = 0;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *x = node_at(g, i);
+    if (x->op == OP_STOCHASTIC && shape_count(&val(g, x->out)->shape) == N && n < 3)
+      draws[n++] = all[x->in[1]];
+  }
+  assert_int_equal(n, 3);
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < i; j++) {
+      int quarter[4] = {0};
+      for (int k = 0; k < N; k++)
+        quarter[((unsigned)draws[i][k] >> 15 & 1) << 1 | ((unsigned)draws[j][k] >> 15 & 1)]++;
+      for (int q = 0; q < 4; q++) assert_in_range(quarter[q], N / 4 - 5 * 40, N / 4 + 5 * 40);
+    }
+  arena_free(a);
+}
+
 /* ---- 8 bits ---- */
 
 /* Blocks that are hard to quantise, by number. */
@@ -293,6 +322,7 @@ int main(void) {
       cmocka_unit_test(kernels),
       cmocka_unit_test(skipped_steps),
       cmocka_unit_test(random_bits),
+      cmocka_unit_test(draws_are_independent),
       cmocka_unit_test(quantisation),
       cmocka_unit_test(tied_weights),
       cmocka_unit_test(states_of_matrices),
