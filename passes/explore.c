@@ -208,6 +208,9 @@ static const char *remark_of(const Explore *x, const ExploreSetting *s, Arena *a
   if (before && !(row->kinds & ROW_KNEE))
     str_addf(&t, "+%s  %s", bytes_short(a, row->vram_bytes - before->vram_bytes),
              gain_text(a, before->rate, row->rate));
+  if (row->early_update != (before && before->early_update))
+    str_addf(&t, "%s%s", t.len ? ", " : "",
+             row->early_update ? "early updates" : "updates after backward");
   if (row->kinds & ROW_FIRST) str_addf(&t, "%sbest first step", t.len ? ", " : "");
   if (row->kinds & ROW_MARK)
     str_addf(&t, "%s--vram %s", t.len ? ", " : "", format_bytes(a, x->mark));
@@ -231,6 +234,7 @@ static void add_row(const Explore *x, ExploreSetting *s, Arena *a, const FitResu
                     .chunks = ph->chunks,
                     .recompute_ns = ph->recompute_ns * ph->accumulation,
                     .host_bytes = r->plan->host_bytes,
+                    .early_update = phase_updates_early(ph),
                     .plan_id = r->plan->id};
   row.recompute = explore_recompute(a, r->plan, ph->programs[PROG_MICRO]);
   row.more_rate = s->points.at[point_within(s, p->vram_bytes + x->more_bytes)].rate;

@@ -37,6 +37,7 @@ typedef struct {
   int chunks;
   int64_t recompute_ns;  /* in a whole step */
   int64_t host_bytes;    /* pinned */
+  bool early_update;     /* right after each gradient */
   const char *recompute; /* "nothing", "gelu, ln_1 in 11/36" */
   const char *remark;    /* "knee: the next +2.3 % costs 2.10 GiB" */
   uint64_t plan_id;

@@ -27,6 +27,7 @@ static json_t *point_json(const ExplorePoint *p) {
   put_int(o, "micro_batch", p->at.micro_batch);
   put_int(o, "chunks", p->at.chunks);
   put_int(o, "host_bytes", p->at.host_bytes);
+  put_bool(o, "early_update", p->at.early_update);
   put_bool(o, "recompute", p->at.front > 0);
   return o;
 }
@@ -54,6 +55,7 @@ static json_t *row_json(const ExploreRow *r) {
   put_int(o, "accumulation", r->accumulation);
   put_int(o, "chunks", r->chunks);
   put_int(o, "host_bytes", r->host_bytes);
+  put_bool(o, "early_update", r->early_update);
   put_real(o, "recompute_seconds", (double)r->recompute_ns * 1e-9);
   put_text(o, "recompute", r->recompute);
   put_text(o, "remark", r->remark);

@@ -54,6 +54,15 @@ check "two runs print the same" cmp -s "$work/text" "$work/twice"
 run csv explore models/gpt2.mt --target rtx4090 --vram 3G..16G --csv
 check "CSV has a line for each point" [ "$(wc -l < "$work/csv")" = "$(($(sed '/"rows"/,$d' "$work/rows" | grep -c '"peak_bytes"') + 1))" ]
 
+# Early updates: told where they begin and end, and the plan of their row has them.
+early=(models/gpt2.mt --preset medium --target h200 --set train.clip=0 --set train.nonfinite=stop --set "train.batch=seqs(1)")
+run text explore "${early[@]}" --vram 0..24G
+check "the floor has early updates" grep -q 'the floor, early updates$' "$work/text"
+check "they end" [ "$(grep -c 'updates after backward' "$work/text")" = 1 ]
+run rows explore "${early[@]}" --vram 0..24G --json
+sed -n '/"rows"/,$p' "$work/rows" > "$work/tail"
+check "JSON says so" [ "$(field early_update "$work/tail" | uniq | paste -sd ' ')" = "true false" ]
+
 # Nothing fits; ranges and names that are none.
 run none explore models/gpt2.mt --target rtx4090 --vram 1G..2G
 check "too little exits with 3" [ $code = 3 ]
