@@ -19,7 +19,7 @@ typedef struct {
   bool *uniform;   /* needed by any nest */
   uint8_t *passes; /* element registers: number of passes that need it */
   int *first;      /* and the first of these */
-  bool *hold;      /* per store: waits for the last pass, because a later one reads what it replaces */
+  bool *hold; /* per store: waits for the last pass, because a later one reads what it replaces */
 } Nesting;
 
 static KInstr *at(const Nesting *s, KReg r) {
@@ -126,7 +126,8 @@ static void keep_expensive(Nesting *s, const KNest *n) {
   int64_t left = ROW_BUFFER_FLOATS;
   for (int r = 0; r < count; r++) {
     KInstr *i = at(s, r);
-    i->kept = (over <= expensive ? handed[r] : s->passes[r] > 1 && kir_expensive(i)) && n->cols <= left;
+    i->kept =
+        (over <= expensive ? handed[r] : s->passes[r] > 1 && kir_expensive(i)) && n->cols <= left;
     if (i->kept) left -= n->cols;
   }
 }

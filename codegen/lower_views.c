@@ -28,8 +28,7 @@ static int first_at_place(const Lower *l, int in) {
 KReg lower_load(Lower *l, ValueId v, const KIndex *index, int nguards, const KGuard *guards) {
   int in = input_of(l, v);
   if (in < 0) return lower_fail(l, "value %d is read but neither computed nor an input", (int)v);
-  KInstr load = {
-      .kind = KI_LOAD, .param = first_at_place(l, in), .dtype = val(l->g, v)->dtype};
+  KInstr load = {.kind = KI_LOAD, .param = first_at_place(l, in), .dtype = val(l->g, v)->dtype};
   for (int k = 0; k < val(l->g, v)->shape.rank; k++)
     kindex_add(l->arena, &load.at, &index[k], l->in_at[in].stride[k]);
   load.nguards = nguards;

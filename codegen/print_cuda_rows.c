@@ -20,7 +20,8 @@ enum {
       64,             /* of loads that stay for the length of a row, of the 128 that a thread has */
   ROW_REGISTERS = 48, /* of all vectors of a row in registers at once */
   SHARED_MARGIN = 2048, /* bytes for the folds of rows */
-  CODED_BLOCKS = 4      /* of an SM, whose rows have 8-bit codes: as many as leave threads 64 registers */
+  CODED_BLOCKS =
+      4 /* of an SM, whose rows have 8-bit codes: as many as leave threads 64 registers */
 };
 
 typedef struct {

@@ -190,16 +190,19 @@ static void tables_give_the_codes(void **state) {
   Program p = {.nkernels = 1, .kernel_names = (const char *[]){"codes"}};
   Str s = {.arena = a};
   str_addf(&s, "// ==== program 0 ====\n%s", cuda_prelude_text(a));
-  str_add(&s, "template <bool U> static void fill(unsigned char *code, const float *x, int n, float *entry) {\n"
-              "  static MtCodes<U> m;\n"
-              "  mt_codes_fill(m);\n"
-              "  for (int i = 0; i < n; i++) code[i] = mt_code(m, x[i]);\n"
-              "  for (int i = 0; i < 256; i++) entry[i] = mt_entry(m, i);\n"
-              "}\n"
-              "extern \"C\" void codes(const float *x, const int *n, unsigned char *code, float *entry) {\n"
-              "  fill<false>(code, x, *n, entry);\n"
-              "  fill<true>(code + *n, x, *n, entry + 256);\n"
-              "}\n");
+  str_add(
+      &s,
+      "template <bool U> static void fill(unsigned char *code, const float *x, int n, float "
+      "*entry) {\n"
+      "  static MtCodes<U> m;\n"
+      "  mt_codes_fill(m);\n"
+      "  for (int i = 0; i < n; i++) code[i] = mt_code(m, x[i]);\n"
+      "  for (int i = 0; i < 256; i++) entry[i] = mt_entry(m, i);\n"
+      "}\n"
+      "extern \"C\" void codes(const float *x, const int *n, unsigned char *code, float *entry) {\n"
+      "  fill<false>(code, x, *n, entry);\n"
+      "  fill<true>(code + *n, x, *n, entry + 256);\n"
+      "}\n");
   p.kernel_source = s.text;
   Fail f = {0};
   void *library = emulate_compile(a, &p, (int[]){4}, &f);
