@@ -184,10 +184,24 @@ static void row_value(Printer *p, KReg r) {
   pr_line(p, "const %s v%d = %s;", c_register_type(pr_instr(p, r)->dtype), (int)r, e.text);
 }
 
+/* A vector that is loaded where its granule is used: all that nothing keeps, or in a sum over
+ * everything those of a few numbers that come again and again, and are in the cache. */
+static bool loads_at_use(const Printer *p, KReg r) {
+  uint32_t axes = p->n->axes;
+  bool again = p->k->flat_sums && (pr_instr(p, r)->mask & axes) != axes;
+  return p->cache[r] == CACHE_NONE && (p->at_use || again);
+}
+
 /* A vector that is loaded for all granules of the stage before the first is used. */
 static bool loads_before_use(const Printer *p, KReg r) {
-  bool later = p->cache[r] == CACHE_RING || (p->cache[r] == CACHE_NONE && p->at_use);
+  bool later = p->cache[r] == CACHE_RING || loads_at_use(p, r);
   return pr_vector_load(p, r) && !p->held[r] && !later;
+}
+
+static bool any_at_use(const Printer *p, const KPass *pass) {
+  for (int i = 0; i < pass->nregs; i++)
+    if (pr_vector_load(p, pass->regs[i]) && loads_at_use(p, pass->regs[i])) return true;
+  return false;
 }
 
 /* Vectors that the pass loads, in registers until they are used. */
@@ -210,16 +224,16 @@ static void load_stage(Printer *p, const KPass *pass, const char *from, const ch
   pr_granules_close(p);
 }
 
-/* r<reg> for each vector of the pass: where loads are at their use, as in the tail, those that
- * nothing keeps are loaded here. */
-static void vectors(Printer *p, const KPass *pass, bool at_use) {
+/* r<reg> for each vector of the pass; in the tail, all that nothing keeps are loaded here. */
+static void vectors(Printer *p, const KPass *pass, bool tail) {
   for (int i = 0; i < pass->nregs; i++) {
     KReg r = pass->regs[i];
     if (!pr_vector_load(p, r)) continue;
     const KParam *q = &p->k->params[pr_instr(p, r)->param];
-    const char *value = p->cache[r] == CACHE_RING             ? pr_ring_value(p, r)
-                        : at_use && p->cache[r] == CACHE_NONE ? pr_vector_value(p, r)
-                                                              : vector_slot(p, r);
+    bool here = loads_at_use(p, r) || (tail && p->cache[r] == CACHE_NONE);
+    const char *value = p->cache[r] == CACHE_RING ? pr_ring_value(p, r)
+                        : here                    ? pr_vector_value(p, r)
+                                                  : vector_slot(p, r);
     if (p->cache[r] == CACHE_REGISTERS && GRANULE * dtype_bytes(q->dtype) % 4 == 0)
       pr_line(p, "mt_keep(%s);", value);
     pr_line(p, "const %s r%d = %s;", pr_vector_type(p, pr_instr(p, r)->param), (int)r, value);
@@ -228,12 +242,21 @@ static void vectors(Printer *p, const KPass *pass, bool at_use) {
 
 /* The elements of granule c; `end` is where the row ends, for granules that may cross it. */
 static void granule(Printer *p, const KPass *pass, const char *end) {
+  bool within = p->n->ncols > 1 && p->width == GRANULE;
+  if (within) { /* the granule lies within a run of the innermost axis: all others stay */
+    pr_open(p, "{");
+    pr_columns(p, "c");
+    pr_line(p, "const %s first = i%d;", p->index, pr_inner(p)->last);
+  }
   pr_declare_stores(p, pass);
   pr_line(p, "#pragma unroll");
   pr_open(p, "for (int j = 0; j < %d; j++) {", GRANULE);
   if (end) pr_open(p, "if (c + j < %s) {", end);
   pr_line(p, "const %s cj = c + j;", p->index);
-  pr_columns(p, "cj");
+  if (within)
+    pr_line(p, "const %s i%d = first + j;", p->index, pr_inner(p)->last);
+  else
+    pr_columns(p, "cj");
   pr_element(p, pass, true);
   for (int i = 0; i < pass->nreduces; i++)
     if (!picks(p, pass, pass->reduces[i])) fold_add(p, pass->reduces[i]);
@@ -249,17 +272,19 @@ static void granule(Printer *p, const KPass *pass, const char *end) {
   pr_columns(p, "c");
   pr_store_vectors(p, pass, end);
   pr_close(p);
+  if (within) pr_close(p);
 }
 
 static void use_stage(Printer *p, const KPass *pass, const char *from, const char *to) {
   pr_granules_open(p, from, p->tail ? pr_text(p, "%s - %d", to, GRANULE - 1) : to);
-  if (p->at_use) {
+  bool at_use = any_at_use(p, pass);
+  if (at_use) {
     pr_open(p, "{");
     pr_columns(p, "c");
   }
-  vectors(p, pass, p->at_use);
+  vectors(p, pass, false);
   granule(p, pass, p->whole || p->tail ? NULL : to);
-  if (p->at_use) pr_close(p);
+  if (at_use) pr_close(p);
   if (p->refills && pass == p->n->passes + p->n->npasses - 1) pr_refill(p);
   pr_granules_close(p);
 }

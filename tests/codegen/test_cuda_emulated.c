@@ -35,6 +35,8 @@ static const Loop loops[] = {
     {"adamw_split_blocks", 66, 512, DT_BF16},
     {"lion_blocks", 100, 512, DT_BF16},
     {"adamw_random", 20, 64, DT_BF16},
+    {"adafactor", 70, 320, DT_BF16},
+    {"rope", 20, 320, DT_BF16},
     {"column_sum", 200, 320, DT_F32},
     {"extremes", 40, 1003, DT_BF16},
     {"dropout", 20, 320, DT_BF16},

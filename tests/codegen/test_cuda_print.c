@@ -180,12 +180,31 @@ static void draws_share_a_word(void **state) {
   arena_free(a);
 }
 
+/* A sum over everything has the elements themselves in flight, not the row and column factors that
+ * come again and again. */
+static void factors_are_loaded_at_their_use(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  int found = 0;
+  for (int c = 0; c < 8; c++) {
+    Printed p = print(a, cluster_of(a, "adafactor", 4096, 2048, DT_BF16, c), CUDA_FULL);
+    const char *factor = strstr(p.f[0].body, "= mt_vector<float, 8>(p3 + i1)");
+    if (!factor || !strstr(p.f[0].body, "hi = lo + ")) continue;
+    found++;
+    assert_true(factor > strstr(p.f[0].body, "> r0 = b0[u]"));
+    assert_int_equal(count_of(p.f[0].body, "[4];"), 1);
+  }
+  assert_int_equal(found, 1);
+  arena_free(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layers_share_random_kernels), cmocka_unit_test(choices_have_equal_launches),
       cmocka_unit_test(transactions_are_whole),      cmocka_unit_test(rows_come_ahead),
       cmocka_unit_test(picked_column_is_read_alone), cmocka_unit_test(updates_are_computed_once),
       cmocka_unit_test(draws_share_a_word),
+      cmocka_unit_test(factors_are_loaded_at_their_use),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
