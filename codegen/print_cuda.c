@@ -40,12 +40,20 @@ const char *pr_text(Printer *p, const char *fmt, ...) {
   return s;
 }
 
+/* A quotient of an element by what is no element: its reciprocal is made once. */
+static bool shares_divisor(const Printer *p, const KInstr *d) {
+  return d->kind == KI_OP && d->op == OP_DIV && dtype_is_float(d->dtype) &&
+         kreg_level(p->n, d) == LV_ELEM && kreg_level(p->n, pr_instr(p, d->in[1])) != LV_ELEM &&
+         pr_instr(p, d->in[1])->kind != KI_CONST;
+}
+
 /* The right-hand side of register r before it is rounded. */
 static const char *unrounded(Printer *p, KReg r) {
   const KInstr *d = pr_instr(p, r);
   const char *code = pr_code_value(p, r);
   if (code) return code;
   if (d->near_one) return pr_text(p, "mt_tanh_far(v%d)", (int)d->in[0]);
+  if (shares_divisor(p, d)) return pr_text(p, "mt_quotient(v%d, v%d)", (int)d->in[0], (int)d->in[1]);
   Str e = {.arena = p->out.arena};
   c_unrounded(&e, p->k, p->n, r);
   return e.text;
@@ -135,9 +143,9 @@ static bool is_half(DType t) {
   return t == DT_BF16 || t == DT_F16;
 }
 
-/* Memory that is moved in words of two elements. */
+/* Memory that is moved in words of several elements. */
 static bool is_packed(DType t) {
-  return dtype_bytes(t) == 2;
+  return dtype_bytes(t) == 2 || t == DT_U8 || t == DT_BOOL;
 }
 
 const char *pr_vector_element(Printer *p, DType t, const char *name, const char *at) {
@@ -147,7 +155,7 @@ const char *pr_vector_element(Printer *p, DType t, const char *name, const char 
   return e.text;
 }
 
-/* What a store gathers before it goes to memory: 16-bit elements are packed on the way out. */
+/* What a store gathers before it goes to memory: short elements are packed on the way out. */
 static const char *gathered_type(DType t) {
   return is_packed(t) ? c_register_type(t) : c_memory_type(t);
 }
@@ -208,6 +216,7 @@ void pr_element(Printer *p, const KPass *pass, bool rows) {
 static const char *put_name(const Printer *p, const KPass *pass, const KStore *s) {
   DType t = p->k->params[s->param].dtype;
   if (!is_packed(t)) return "mt_put";
+  if (dtype_bytes(t) == 1) return "mt_put_u8";
   if (t != DT_BF16) return t == DT_F16 ? "mt_put_f16" : "mt_put_u16";
   bool exact = pr_instr(p, s->value)->dtype == DT_BF16 && !packs(p, pass, s->value);
   return exact ? "mt_put_bf16_top" : "mt_put_bf16";

@@ -41,6 +41,11 @@ MT_FN float mt_reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// a / b, to 2 units in the last place; what depends on b alone is made once for many a.
+MT_FN float mt_quotient(float a, float b) {
+  const float size = fabsf(b), scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return a * scale * mt_reciprocal(b * scale);
+}
 MT_FN float mt_exp(float x) { return mt_exp2(x * 1.44269504f); }
 MT_FN float mt_log(float x) { return logf(x); }
 MT_FN float mt_erf(float x) { return erff(x); }
@@ -62,9 +67,11 @@ MT_FN int64_t mt_index(int64_t x) { return x; }
 
 // ---- vectors: 16 bytes a transaction ----
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) MtVector { T x[N]; };
-// 16-bit elements stay in the words that they are moved in: each is one instruction away.
+// Short elements stay in the words that they are moved in: each is one instruction away.
 template <int N> struct alignas(2 * N < 16 ? 2 * N : 16) MtVector<uint16_t, N> { uint32_t w[N / 2]; };
 template <> struct MtVector<uint16_t, 1> { uint16_t x[1]; };
+template <> struct alignas(4) MtVector<uint8_t, 4> { uint32_t w[1]; };
+template <> struct alignas(8) MtVector<uint8_t, 8> { uint32_t w[2]; };
 template <class T, int N> MT_FN MtVector<T, N> mt_vector(const T *p) {
   return *(const MtVector<T, N> *)p;
 }
@@ -80,6 +87,11 @@ template <int N> MT_FN float mt_f16_at(const MtVector<uint16_t, N> &v, int j) {
 template <int N> MT_FN uint32_t mt_u16_at(const MtVector<uint16_t, N> &v, int j) {
   return j % 2 ? v.w[j / 2] >> 16 : v.w[j / 2] & 0xffffu;
 }
+template <int N> MT_FN uint32_t mt_u8_at(const MtVector<uint8_t, N> &v, int j) {
+  if constexpr (N < 4) return v.x[j];
+  else return v.w[j / 4] >> 8 * (j % 4) & 0xffu;
+}
+template <int N> MT_FN int32_t mt_bool_at(const MtVector<uint8_t, N> &v, int j) { return mt_u8_at(v, j) != 0; }
 MT_FN float mt_bf16_at(const MtVector<uint16_t, 1> &v, int) { return mt_from_bf16(v.x[0]); }
 MT_FN float mt_f16_at(const MtVector<uint16_t, 1> &v, int) { return mt_from_f16(v.x[0]); }
 // Floats to memory as 16-bit ones: rounded, or, `top`, those that are bf16 numbers already.
@@ -115,6 +127,19 @@ template <int N> MT_FN void mt_put_u16(uint16_t *p, const MtVector<uint32_t, N> 
   MtVector<uint16_t, N> h;
   #pragma unroll
   for (int i = 0; i < N / 2; i++) h.w[i] = __byte_perm(v.x[2 * i], v.x[2 * i + 1], 0x5410);
+  mt_put(p, h);
+}
+// Numbers below 256.
+template <class T, int N> MT_FN void mt_put_u8(uint8_t *p, const MtVector<T, N> &v) {
+  MtVector<uint8_t, N> h;
+  if constexpr (N < 4) {
+    #pragma unroll
+    for (int i = 0; i < N; i++) h.x[i] = (uint8_t)v.x[i];
+  } else {
+    #pragma unroll
+    for (int i = 0; i < N / 4; i++)
+      h.w[i] = __byte_perm(__byte_perm(v.x[4 * i], v.x[4 * i + 1], 0x0040), __byte_perm(v.x[4 * i + 2], v.x[4 * i + 3], 0x0040), 0x5410);
+  }
   mt_put(p, h);
 }
 // Keeps a vector as it is in memory: what is made of its elements is made again where it is needed, not held in registers.
