@@ -200,9 +200,12 @@ static void factors_are_loaded_at_their_use(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layers_share_random_kernels), cmocka_unit_test(choices_have_equal_launches),
-      cmocka_unit_test(transactions_are_whole),      cmocka_unit_test(rows_come_ahead),
-      cmocka_unit_test(picked_column_is_read_alone), cmocka_unit_test(updates_are_computed_once),
+      cmocka_unit_test(layers_share_random_kernels),
+      cmocka_unit_test(choices_have_equal_launches),
+      cmocka_unit_test(transactions_are_whole),
+      cmocka_unit_test(rows_come_ahead),
+      cmocka_unit_test(picked_column_is_read_alone),
+      cmocka_unit_test(updates_are_computed_once),
       cmocka_unit_test(draws_share_a_word),
       cmocka_unit_test(factors_are_loaded_at_their_use),
   };
