@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -52,6 +53,16 @@ void arena_free(Arena *a) {
     c = next;
   }
   free(a);
+}
+
+void arena_adopt(Arena *a, Arena *from) {
+  Chunk **end = a->head ? &a->head->next : &a->head; /* the first chunk stays the one that is filled */
+  Chunk *after = *end;
+  *end = from->head;
+  while (*end) end = &(*end)->next;
+  *end = after;
+  a->total += from->total;
+  free(from);
 }
 
 void *arena_alloc(Arena *a, size_t bytes) {
@@ -122,10 +133,11 @@ void vec_grow_raw(Arena *a, void **at, int *cap, int need, size_t item) {
 
 /* ---- strings ---- */
 static struct {
+  pthread_mutex_t lock;
   Arena *arena;
   const char **slot;
   size_t n, cap;
-} interned;
+} interned = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static size_t intern_slot(const char *s, size_t n) {
   size_t i = XXH3_64bits(s, n) & (interned.cap - 1);
@@ -145,6 +157,7 @@ static void intern_grow(void) {
 }
 
 const char *intern_n(const char *s, size_t n) {
+  pthread_mutex_lock(&interned.lock);
   if (!interned.arena) interned.arena = arena_new();
   if (2 * (interned.n + 1) > interned.cap) intern_grow();
   size_t zero = strnlen(s, n); /* text ends at the first NUL */
@@ -155,7 +168,9 @@ const char *intern_n(const char *s, size_t n) {
     interned.slot[i] = p;
     interned.n++;
   }
-  return interned.slot[i];
+  const char *known = interned.slot[i];
+  pthread_mutex_unlock(&interned.lock);
+  return known;
 }
 
 const char *intern(const char *s) { return intern_n(s, strlen(s)); }

@@ -44,6 +44,8 @@ void *arena_copy(Arena *a, const void *src, size_t bytes);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
 size_t arena_used(const Arena *a);
+/* What came from `from` lives as long as a from now on; `from` is no more. */
+void arena_adopt(Arena *a, Arena *from);
 #define arena_new_of(a, type) ((type *)arena_alloc((a), sizeof(type)))
 #define arena_array(a, type, n) ((type *)arena_alloc((a), sizeof(type) * (size_t)(n)))
 
@@ -62,7 +64,7 @@ void vec_grow_raw(Arena *a, void **at, int *cap, int need, size_t item);
 #define vec_last(v) ((v)->at[(v)->n - 1])
 
 /* ---- strings ---- */
-/* Interned strings live forever; equal text gives the equal pointer, so == compares them. */
+/* Interned strings live forever; equal text gives the equal pointer, so == compares them. Any thread may ask for one. */
 const char *intern(const char *s);
 const char *intern_n(const char *s, size_t n);
 const char *intern_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

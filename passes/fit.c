@@ -33,12 +33,11 @@ Plan *fit_new_plan(const FitPool *f, Arena *a, int res) {
   return p;
 }
 
-int fit_assemble_plain(const FitPool *f, Plan *p, Arena *a, const char *name, Graph *g, int room) {
-  if (!g) return -1;
-  Built b = fit_build(&f->x, g, false, a);
-  int *order = arena_array(a, int, b.clusters.n + 1);
-  for (int i = 0; i < b.clusters.n; i++) order[i] = i;
-  return assemble_program(p, a, name, &b.map, b.clusters.n, order, room);
+int fit_assemble_plain(Plan *p, Arena *a, const char *name, const Built *b, int room) {
+  if (!b) return -1;
+  int *order = arena_array(a, int, b->clusters.n + 1);
+  for (int i = 0; i < b->clusters.n; i++) order[i] = i;
+  return assemble_program(p, a, name, &b->map, b->clusters.n, order, room);
 }
 
 /* ---- what there is to choose from ---- */
@@ -114,24 +113,34 @@ typedef struct {
   int n;
 } Makes;
 
-/* Families of one number of chunks. Their traces: those of the phase before, or else the solver's
- * at the smallest micro-batch, which begins; for joined ones with whole loss heads only (the others
- * rebuild little). */
-static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
+/* Begins to look for traces of new families of one way of fusing: those of the phase before, or else the solver's at the
+ * smallest micro-batch; for joined ones with whole loss heads only (the others rebuild little). */
+static void begin_traces(const Makes *m, const PhasePool *fused, bool whole) {
   const FitContext *x = &m->f->x;
-  PhasePool *pool = m->pool;
-  int from = pool->families.n;
-  if (!fit_families(x, chunks, 1, MICRO_PLAIN, m->batch, m->n, graph, pool)) return false;
-  for (int i = from; i < pool->families.n; i++) {
-    Family *fam = &pool->families.at[i];
-    bool first = i == from || pool->families.at[i - 1].apart != fam->apart;
+  for (int i = 0; i < fused->families.n; i++) {
+    Family *fam = &fused->families.at[i];
     for (int k = 0; m->before && k < m->before->families.n; k++)
-      if (m->before->families.at[k].chunks == chunks && m->before->families.at[k].group == 1 &&
+      if (m->before->families.at[k].chunks == fam->chunks && m->before->families.at[k].group == 1 &&
           m->before->families.at[k].kind == MICRO_PLAIN)
         fit_translate(x, &m->before->families.at[k], fam);
-    if (fam->traces.n == 1 && first && (from == 0 || fam->apart)) fit_solve_begin(x, fam);
+    if (fam->traces.n == 1 && i == 0 && (whole || fam->apart)) fit_solve_begin(x, fam);
   }
-  return true;
+}
+
+/* Families of one number of chunks, joined ones first. Those apart are made first: their solver takes longest. */
+static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
+  const FitContext *x = &m->f->x;
+  PhasePool fused[2] = {{.phase = m->pool->phase}, {.phase = m->pool->phase}};
+  bool whole = m->pool->families.n == 0, ok = true;
+  FitGraphs *g = fit_graphs(x, m->pool->phase, chunks, 1, MICRO_PLAIN, m->batch, m->n, graph);
+  for (int apart = 1; ok && apart >= 0; apart--) {
+    ok = fit_add_fused(g, apart, &fused[apart]);
+    if (ok) begin_traces(m, &fused[apart], whole);
+  }
+  for (int apart = 0; apart < 2; apart++)
+    for (int i = 0; i < fused[apart].families.n; i++)
+      vec_push(x->arena, &m->pool->families, fused[apart].families.at[i]);
+  return ok;
 }
 
 /* What was begun of families from..to-1; and the traces of the families before. */
@@ -183,10 +192,9 @@ static double head_share(const FitPool *f, const PhasePool *pool, const int64_t 
 }
 
 static const Built *built_plain(const FitPool *f, const Graph *g) {
-  if (!g) return NULL;
-  Built *b = arena_new_of(f->x.arena, Built);
-  *b = fit_build(&f->x, g, false, f->x.arena);
-  return b;
+  FitBuild b = {.graph = g};
+  fit_build_all(&f->x, 1, &b, f->x.arena);
+  return b.built;
 }
 
 /* The first split of the loss head is solved along with the whole one. More chunks are tried while
@@ -194,8 +202,10 @@ static const Built *built_plain(const FitPool *f, const Graph *g) {
 static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) {
   PhasePool *pool = m->pool;
   if (!begin_chunked(m, forced > 0 ? forced : 1, whole->micro)) return false;
-  pool->update[MICRO_PLAIN] = built_plain(m->f, whole->update); /* while the solver works */
-  pool->sample = built_plain(m->f, whole->sample);
+  FitBuild plain[] = {{.graph = whole->update}, {.graph = whole->sample}};
+  fit_build_all(&m->f->x, COUNT_OF(plain), plain, m->f->x.arena); /* while the solver works */
+  pool->update[MICRO_PLAIN] = plain[0].built;
+  pool->sample = plain[1].built;
   int from = 0, to = pool->families.n;
   double share = forced > 0 ? 0 : head_share(m->f, pool, m->batch, m->n);
   bool split = share >= 1.0 / 128;
@@ -240,7 +250,7 @@ static bool add_group(const Makes *m, int chunks, int group, MicroKind kind) {
   int plain = pool->families.n;
   for (int i = 0; i < plain; i++)
     if (pool->families.at[i].group == group && pool->families.at[i].kind == kind) return true;
-  if (!fit_families(&m->f->x, chunks, group, kind, m->batch, m->n, NULL, pool)) return false;
+  if (!fit_families(&m->f->x, chunks, group, kind, m->batch, m->n, pool)) return false;
   for (int i = plain; i < pool->families.n; i++)
     for (int j = 0; j < plain; j++) {
       const Family *like = &pool->families.at[j];

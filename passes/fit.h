@@ -107,17 +107,27 @@ typedef struct {
 typedef struct PhasePool PhasePool;
 
 /* ---- fit_family.c ---- */
-/* Leaves g as it is. */
-Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a);
-/* The same of a micro program, with what the first micro-batch makes of it. */
-Built fit_build_micro(const FitContext *x, const Graph *g, bool apart, Arena *a);
+/* Programs to be built, on all cores; their graphs, which may be the same, are left as they are. */
+typedef struct {
+  const Graph *graph; /* or NULL: nothing is built */
+  const Built *like;  /* copied instead, with what its arena holds, or NULL */
+  bool micro;         /* with what the first micro-batch makes of it */
+  bool apart;
+  const Built *built; /* NULL: nothing was asked for */
+} FitBuild;
+void fit_build_all(const FitContext *x, int n, FitBuild *list, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* Adds the families of a phase for those of the micro-batches all[0..nall) (ascending) that divide into `group` members,
- * and this many chunks, joined ones first, then those apart; false when a graph cannot be planned, which the job's diagnostics
- * tell. first is a graph that was built for the least of them already, or NULL. */
+/* Families of a phase, number of chunks and kind for those of the micro-batches all[0..nall) (ascending) that divide into `group`
+ * members. first is a graph that was built for the least of them already, or NULL. */
+typedef struct FitGraphs FitGraphs;
+FitGraphs *fit_graphs(const FitContext *x, int phase, int chunks, int group, MicroKind kind, const int64_t *all, int nall,
+                      const Graph *first);
+/* Adds those of one way of fusing, if they are wanted; false when a graph cannot be planned, which the job's diagnostics tell. */
+bool fit_add_fused(FitGraphs *g, bool apart, PhasePool *out);
+/* Joined ones, then those apart. */
 bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
-                  int nall, const Graph *first, PhasePool *out);
+                  int nall, PhasePool *out);
 /* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
  * adds the traces that are new at the end. An end without a begin does nothing. */
 void fit_solve_begin(const FitContext *x, Family *f);
@@ -155,8 +165,8 @@ struct FitPool {
 /* A plan with the variables of a residency and nothing else. */
 Plan *fit_new_plan(const FitPool *f, Arena *a, int res);
 enum { PLAIN_ROOM = 2 }; /* of the copies of programs that leave no choice */
-/* Appends a graph that is run as it stands; -1 when it is NULL. */
-int fit_assemble_plain(const FitPool *f, Plan *p, Arena *a, const char *name, Graph *g, int room);
+/* Appends a program that is run as it stands; -1 when it is NULL. */
+int fit_assemble_plain(Plan *p, Arena *a, const char *name, const Built *b, int room);
 /* Context and what pinning takes of the card: of the variables of a residency, and of saved values (NULL: none). */
 int64_t fit_overhead(const FitPool *f, int res, const SavedSet *saved);
 /* Peak of the whole process, as the granule of the target rounds the arena. */

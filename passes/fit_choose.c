@@ -23,31 +23,63 @@ static void assemble_micro(Plan *p, Arena *a, const Choice *c, const Built *micr
   ph->programs[PROG_FIRST] = one ? -1 : assemble_saving(p, a, "first", &micro->first->map, t->n, order, c->room, saved);
 }
 
-/* Appends the phase's programs for a choice; false when its trace does not fit the graph that is
- * really built. */
-static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c) {
+/* The graph of a choice where the family was built at just that micro-batch; NULL elsewhere. */
+static const Built *built_for(const Choice *c) {
   const Family *fam = c->family;
+  if (fam->at_a == c->micro_batch) return fam->micro[0];
+  return fam->at_b == c->micro_batch ? fam->micro[1] : NULL;
+}
+
+/* The programs of a choice, by PROG_MICRO... What the pool has of them is copied, unless another job's variables were in it. */
+static void build_programs(const FitPool *f, Arena *a, const Choice *c, FitBuild *list) {
+  const Family *fam = c->family;
+  const PhasePool *pool = &f->phase[fam->phase];
   GraphChoice g = {.phase = fam->phase,
                    .micro_batch = c->micro_batch,
                    .chunks = fam->chunks,
                    .group = fam->group,
                    .early_squares = fam->kind == MICRO_SQUARES,
                    .early_update = fam->kind == MICRO_UPDATES};
+  if (f->like) {
+    TrainGraphs all = train_graphs(f->x.job, a, &g);
+    list[PROG_MICRO].graph = all.micro;
+    list[PROG_UPDATE].graph = all.update;
+    list[PROG_EVAL].graph = all.eval;
+    list[PROG_SAMPLE].graph = all.sample;
+  } else {
+    GraphChoice micro = g, eval = g;
+    micro.micro_only = eval.eval_only = true;
+    list[PROG_MICRO].like = built_for(c);
+    if (!list[PROG_MICRO].like) list[PROG_MICRO].graph = train_graphs(f->x.job, a, &micro).micro;
+    list[PROG_UPDATE].like = pool->update[fam->kind];
+    list[PROG_EVAL].graph = train_graphs(f->x.job, a, &eval).eval;
+    list[PROG_SAMPLE].like = pool->sample;
+  }
+  list[PROG_MICRO].micro = true;
+  list[PROG_MICRO].apart = fam->apart;
+  fit_build_all(&f->x, PHASE_PROGRAMS, list, a);
+}
+
+/* Appends the phase's programs for a choice; false when its trace does not fit the graph that is
+ * really built. */
+static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c) {
+  const Family *fam = c->family;
   Fixed *update = &f->phase[fam->phase].res[c->res].update.at[c->update];
-  TrainGraphs graphs = train_graphs(f->x.job, a, &g);
-  Built micro = fit_build_micro(&f->x, graphs.micro, fam->apart, a);
-  if (!fit_same_structure(fam->micro[0], &micro)) return false;
+  FitBuild built[PHASE_PROGRAMS] = {{0}};
+  build_programs(f, a, c, built);
+  const Built *micro = built[PROG_MICRO].built;
+  if (!fit_same_structure(fam->micro[0], micro)) return false;
   PlanPhase ph = {.phase = fam->phase,
                   .micro_batch = c->micro_batch,
-                  .chunks = fit_chunks_of(graphs.micro),
+                  .chunks = fit_chunks_of(micro->clusters.g),
                   .group = fam->group};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
   ph.recompute = c->trace == 0 ? RC_NONE : (RecomputeMode)f->x.recompute;
   ph.step_ns = c->step_ns;
-  assemble_micro(p, a, c, &micro, &ph);
-  ph.programs[PROG_UPDATE] = fit_assemble_plain(f, p, a, "update", graphs.update, update->room);
-  ph.programs[PROG_EVAL] = fit_assemble_plain(f, p, a, "eval", graphs.eval, PLAIN_ROOM);
-  ph.programs[PROG_SAMPLE] = fit_assemble_plain(f, p, a, "sample", graphs.sample, PLAIN_ROOM);
+  assemble_micro(p, a, c, micro, &ph);
+  ph.programs[PROG_UPDATE] = fit_assemble_plain(p, a, "update", built[PROG_UPDATE].built, update->room);
+  ph.programs[PROG_EVAL] = fit_assemble_plain(p, a, "eval", built[PROG_EVAL].built, PLAIN_ROOM);
+  ph.programs[PROG_SAMPLE] = fit_assemble_plain(p, a, "sample", built[PROG_SAMPLE].built, PLAIN_ROOM);
   if (ph.programs[PROG_UPDATE] >= 0) update->exact = p->programs.at[ph.programs[PROG_UPDATE]].transient_bytes;
   const PlanProgram *m = &p->programs.at[ph.programs[PROG_MICRO]];
   for (int s = 0; s < m->nsteps; s++)
@@ -73,13 +105,6 @@ static bool try_choice(const FitPool *f, Plan *p, Arena *a, Choice *c, int64_t b
   return false;
 }
 
-/* The graph of a choice where the family was built at just that micro-batch; NULL elsewhere. */
-static const Built *built_for(const Choice *c) {
-  const Family *fam = c->family;
-  if (fam->at_a == c->micro_batch) return fam->micro[0];
-  return fam->at_b == c->micro_batch ? fam->micro[1] : NULL;
-}
-
 /* The exact peak of a choice, without a plan of it. */
 static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
   Arena *scratch = arena_new();
@@ -93,7 +118,9 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
                      .group = c->family->group,
                      .eval_only = true};
     assemble_program(p, scratch, micro->clusters.g->name, &micro->map, t->n, t->order, 0);
-    fit_assemble_plain(f, p, scratch, "eval", train_graphs(f->x.job, scratch, &g).eval, PLAIN_ROOM);
+    FitBuild eval = {.graph = train_graphs(f->x.job, scratch, &g).eval};
+    fit_build_all(&f->x, 1, &eval, scratch);
+    fit_assemble_plain(p, scratch, "eval", eval.built, PLAIN_ROOM);
     int64_t highest = max64(pool->res[c->res].update.at[0].bytes, pool->res[c->res].sample.bytes);
     for (int i = 0; i < p->programs.n; i++)
       highest = max64(highest, p->programs.at[i].transient_bytes);

@@ -10,7 +10,7 @@ bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64
   for (int k = 0; k < all && pool->families.at[k].kind == MICRO_PLAIN; k++) {
     int chunks = pool->families.at[k].chunks, from = pool->families.n;
     if (k > 0 && pool->families.at[k - 1].chunks == chunks) continue;
-    if (!fit_families(&f->x, chunks, 1, kind, batch, n, NULL, pool)) return false;
+    if (!fit_families(&f->x, chunks, 1, kind, batch, n, pool)) return false;
     for (int i = from; i < pool->families.n; i++)
       for (int j = 0; j < all; j++)
         if (pool->families.at[j].chunks == chunks && pool->families.at[j].kind == MICRO_PLAIN)

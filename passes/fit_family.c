@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ir/parallel.h"
+#include "pass_table.h"
+#include "rewrite.h"
+
 static bool is_made(const Unit *u) {
   return u->var < 0 && u->input < 0;
 }
@@ -23,16 +27,61 @@ static Built build_of(const FitContext *x, Clusters clusters, Arena *a) {
   return b;
 }
 
-Built fit_build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
+/* Leaves g as it is. */
+static Built build(const FitContext *x, const Graph *g, bool apart, Arena *a) {
   Graph *own = arena_copy(a, g, sizeof *g); /* fusion replaces it */
   return build_of(x, apart ? fuse_graph_apart(own, a) : fuse_graph(own, a), a);
 }
 
-Built fit_build_micro(const FitContext *x, const Graph *g, bool apart, Arena *a) {
-  Built b = fit_build(x, g, apart, a), *first = arena_new_of(a, Built);
-  *first = build_of(x, first_clusters(&b.clusters, a), a);
-  b.first = first;
-  return b;
+static Clusters clusters_copied(const Clusters *from, Arena *a) {
+  Clusters c = {.g = graph_moved(from->g, a), .n = from->n};
+  c.at = arena_copy(a, from->at, sizeof *c.at * (size_t)c.n);
+  for (int i = 0; i < c.n; i++) {
+    Cluster *k = &c.at[i];
+    k->nodes = arena_copy(a, k->nodes, sizeof *k->nodes * (size_t)k->nnodes);
+    if (k->node_axes) k->node_axes = arena_copy(a, k->node_axes, sizeof *k->node_axes * (size_t)k->nnodes);
+    k->in = arena_copy(a, k->in, sizeof *k->in * (size_t)k->nin);
+    k->out = arena_copy(a, k->out, sizeof *k->out * (size_t)k->nout);
+    k->out_var = arena_copy(a, k->out_var, sizeof *k->out_var * (size_t)k->nout);
+    if (k->name) k->name = arena_printf(a, "%s", k->name);
+  }
+  return c;
+}
+
+typedef struct {
+  const FitContext *x;
+  FitBuild *list;
+  Arena **arena; /* per build */
+} Builders;
+
+static Built build_asked(const FitContext *x, const FitBuild *b, Arena *a) {
+  Built built = b->like ? build_of(x, clusters_copied(&b->like->clusters, a), a) : build(x, b->graph, b->apart, a);
+  if (!b->micro) return built;
+  Built *first = arena_new_of(a, Built);
+  *first = build_of(x, first_clusters(&built.clusters, a), a);
+  built.first = first;
+  return built;
+}
+
+static void build_one(void *arg, int i) {
+  const Builders *w = arg;
+  FitBuild *b = &w->list[i];
+  if (!b->graph && !b->like) return;
+  Arena *a = w->arena[i] = arena_new();
+  Built *built = arena_new_of(a, Built);
+  *built = build_asked(w->x, b, a);
+  b->built = built;
+}
+
+void fit_build_all(const FitContext *x, int n, FitBuild *list, Arena *a) {
+  Builders w = {.x = x, .list = list, .arena = arena_array(a, Arena *, n + 1)};
+  if (pass_dumps()) { /* in order */
+    for (int i = 0; i < n; i++) build_one(&w, i);
+  } else {
+    in_parallel(n, build_one, &w);
+  }
+  for (int i = 0; i < n; i++)
+    if (w.arena[i]) arena_adopt(a, w.arena[i]);
 }
 
 bool fit_same_structure(const Built *a, const Built *b) {
@@ -100,52 +149,71 @@ static Trace as_it_stands(const Built *b, Arena *a) {
   return t;
 }
 
-/* Graphs of one phase and number of chunks, each made once, and their clusters, joined and apart.
- */
+/* Graphs of one phase, number of chunks and kind, each made once, and their clusters, joined and apart. */
 typedef struct {
+  int64_t at;
+  const Graph *graph;
+  const Built *built[2];
+} KnownGraph;
+
+enum { MOST_KNOWN = 4, PAIR = 2 };
+
+struct FitGraphs {
   const FitContext *x;
   int phase, chunks, group;
   MicroKind kind;
-  struct {
-    int64_t at;
-    const Graph *graph;
-    const Built *built[2];
-  } known[4];
+  const int64_t *batch;
+  int n;
+  KnownGraph known[MOST_KNOWN];
   int nknown;
-} Builds;
+};
 
-static const Built *built_at(Builds *b, int64_t at, bool apart) {
-  const FitContext *x = b->x;
-  int i = 0;
-  while (i < b->nknown && b->known[i].at != at) i++;
-  if (i == b->nknown) {
-    GraphChoice c = {.phase = b->phase,
-                     .micro_batch = at,
-                     .chunks = b->chunks,
-                     .group = b->group,
-                     .micro_only = true,
-                     .early_squares = b->kind == MICRO_SQUARES,
-                     .early_update = b->kind == MICRO_UPDATES};
-    TrainGraphs g = train_graphs(x->job, x->arena, &c);
-    if (!g.micro) return NULL;
-    if (i == COUNT_OF(b->known)) i--; /* the latest makes room */
-    b->nknown = i + 1;
-    b->known[i].at = at;
-    b->known[i].graph = g.micro;
-    b->known[i].built[0] = b->known[i].built[1] = NULL;
+static KnownGraph *known_at(FitGraphs *b, int64_t at) {
+  for (int i = 0; i < b->nknown; i++)
+    if (b->known[i].at == at) return &b->known[i];
+  return NULL;
+}
+
+/* False when the graph cannot be planned. */
+static bool make_graph(FitGraphs *b, int64_t at) {
+  if (known_at(b, at)) return true;
+  GraphChoice c = {.phase = b->phase,
+                   .micro_batch = at,
+                   .chunks = b->chunks,
+                   .group = b->group,
+                   .micro_only = true,
+                   .early_squares = b->kind == MICRO_SQUARES,
+                   .early_update = b->kind == MICRO_UPDATES};
+  TrainGraphs g = train_graphs(b->x->job, b->x->arena, &c);
+  if (!g.micro) return false;
+  if (b->nknown == MOST_KNOWN) b->known[--b->nknown - 1] = b->known[MOST_KNOWN - 1]; /* the last two may be a pair */
+  b->known[b->nknown++] = (KnownGraph){.at = at, .graph = g.micro};
+  return true;
+}
+
+/* Programs at the n micro-batches, at most a pair, up to the first that cannot be planned. Returns their number. */
+static int build_at(FitGraphs *b, int n, const int64_t *at, bool apart, const Built **out) {
+  FitBuild list[PAIR] = {{0}};
+  for (int i = 0; i < n; i++)
+    if (!make_graph(b, at[i])) n = i;
+  for (int i = 0; i < n; i++) {
+    const KnownGraph *k = known_at(b, at[i]);
+    if (!k->built[apart]) list[i] = (FitBuild){.graph = k->graph, .micro = true, .apart = apart};
   }
-  if (!b->known[i].built[apart]) {
-    Built *built = arena_new_of(x->arena, Built);
-    *built = fit_build_micro(x, b->known[i].graph, apart, x->arena);
-    b->known[i].built[apart] = built;
+  fit_build_all(b->x, n, list, b->x->arena);
+  for (int i = 0; i < n; i++) {
+    KnownGraph *k = known_at(b, at[i]);
+    if (!k->built[apart]) k->built[apart] = list[i].built;
+    out[i] = k->built[apart];
   }
-  return b->known[i].built[apart];
+  return n;
 }
 
 /* Micro-batch 1 may fold axes away that others keep, so the pair (1, 2) is tried first, then 1
  * alone with (2, 4). */
-static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, PhasePool *out) {
-  for (int i = 0; i < n; i++) {
+static bool add_families(FitGraphs *b, bool apart, PhasePool *out) {
+  const int64_t *batch = b->batch;
+  for (int i = 0; i < b->n; i++) {
     Family f = {.phase = b->phase,
                 .chunks = b->chunks,
                 .group = b->group,
@@ -157,36 +225,43 @@ static bool add_families(Builds *b, bool apart, const int64_t *batch, int n, Pha
                 .most = batch[i]};
     f.staged = arena_new_of(b->x->arena, StagedCache);
     f.staged->arena = b->x->arena;
-    f.micro[0] = f.micro[1] = built_at(b, batch[i], apart);
-    if (!f.micro[0]) return false;
-    const Built *twice = i + 1 < n ? built_at(b, 2 * batch[i], apart) : NULL;
-    if (twice && fit_same_structure(f.micro[0], twice)) {
-      f.micro[1] = twice;
+    int n = build_at(b, i + 1 < b->n ? PAIR : 1, (const int64_t[]){batch[i], 2 * batch[i]}, apart, f.micro);
+    if (!n) return false;
+    if (n == PAIR && fit_same_structure(f.micro[0], f.micro[1])) {
       f.at_b = 2 * batch[i];
-      f.most = batch[n - 1];
+      f.most = batch[b->n - 1];
+    } else {
+      f.micro[1] = f.micro[0];
     }
     vec_push(b->x->arena, &f.traces, as_it_stands(f.micro[0], b->x->arena));
     vec_push(b->x->arena, &out->families, f);
-    if (f.most == batch[n - 1]) break;
+    if (f.most == batch[b->n - 1]) break;
   }
   return true;
 }
 
-bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
-                  int nall, const Graph *first, PhasePool *out) {
-  Builds b = {.x = x, .phase = out->phase, .chunks = chunks, .group = group, .kind = kind};
+FitGraphs *fit_graphs(const FitContext *x, int phase, int chunks, int group, MicroKind kind, const int64_t *all, int nall,
+                      const Graph *first) {
+  FitGraphs *b = arena_new_of(x->arena, FitGraphs);
+  *b = (FitGraphs){.x = x, .phase = phase, .chunks = chunks, .group = group, .kind = kind};
   int64_t *batch = arena_array(x->arena, int64_t, nall + 1);
-  int n = 0;
   for (int i = 0; i < nall; i++)
-    if (all[i] % group == 0) batch[n++] = all[i];
-  if (first) {
-    b.known[0].at = batch[0];
-    b.known[0].graph = first;
-    b.nknown = 1;
-  }
-  bool joined = group == 1 || x->recompute == RC_NONE; /* where there are groups memory is short */
-  return (!joined || add_families(&b, false, batch, n, out)) &&
-         (x->recompute == RC_NONE || add_families(&b, true, batch, n, out));
+    if (all[i] % group == 0) batch[b->n++] = all[i];
+  b->batch = batch;
+  if (first) b->known[b->nknown++] = (KnownGraph){.at = batch[0], .graph = first};
+  return b;
+}
+
+bool fit_add_fused(FitGraphs *b, bool apart, PhasePool *out) {
+  bool rebuilds = b->x->recompute != RC_NONE;
+  bool wanted = apart ? rebuilds : b->group == 1 || !rebuilds; /* where there are groups memory is short */
+  return !wanted || add_families(b, apart, out);
+}
+
+bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
+                  int nall, PhasePool *out) {
+  FitGraphs *b = fit_graphs(x, out->phase, chunks, group, kind, all, nall, NULL);
+  return fit_add_fused(b, false, out) && fit_add_fused(b, true, out);
 }
 
 /* ---- recompute ---- */

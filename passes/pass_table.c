@@ -3,6 +3,7 @@
 #include "pass_table.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -19,10 +20,12 @@ static const struct {
 static struct {
   bool dump[PASS_COUNT];
   FILE *to;
-  double ms[PASS_COUNT], last;
+  double ms[PASS_COUNT];
   int runs[PASS_COUNT];
   bool unverified;
 } state;
+static pthread_mutex_t clocks = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local double last; /* when the pass before ended */
 
 char pass_letter(PassId p) {
   return table[p].letter;
@@ -66,21 +69,29 @@ static double now_ms(void) {
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+bool pass_dumps(void) {
+  bool any = false;
+  for (int p = 0; p < PASS_COUNT; p++) any |= state.dump[p];
+  return any;
+}
+
 void pass_begin(void) {
-  state.last = now_ms();
+  last = now_ms();
 }
 
 Graph *pass_done(PassId p, Graph *g, Arena *a) {
   double now = now_ms();
-  if (state.last > 0) state.ms[p] += now - state.last;
+  pthread_mutex_lock(&clocks);
+  if (last > 0) state.ms[p] += now - last;
   state.runs[p]++;
+  pthread_mutex_unlock(&clocks);
   if (!state.unverified) graph_must_verify(g, a, pass_name(p));
   if (state.dump[p]) {
     Str text = {.arena = g->arena};
     graph_print(g, &text);
     fprintf(state.to, "# %s after %s\n%s\n", g->name, pass_name(p), text.text ? text.text : "");
   }
-  state.last = now_ms();
+  last = now_ms();
   return g;
 }
 
