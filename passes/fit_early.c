@@ -54,10 +54,13 @@ static int64_t height_of(const FitPool *f, const PhasePool *pool, bool whole) {
   return most;
 }
 
-/* They open budgets that are closed without: what a step needs at once is, with all rebuilt that can be, less than what the
- * smallest micro-batch needs beside accumulators. Where it is not, nothing that they allow is worth their graphs. */
+/* They open budgets that are closed without: what a step needs at once is, with all rebuilt that can be and some of it waiting on
+ * the host, less than what the smallest micro-batch needs beside accumulators. Where it is not, nothing that they allow is
+ * worth their graphs. */
 static bool pays(const FitPool *f, const PhasePool *pool) {
-  return height_of(f, pool, true) - height_of(f, pool, false) < accumulators_bytes(f->x.job->vars);
+  int64_t waiting = f->nphases == 1 ? f->args.host_bytes : 0;
+  int64_t more = height_of(f, pool, true) - height_of(f, pool, false);
+  return more - waiting < accumulators_bytes(f->x.job->vars);
 }
 
 bool fit_add_early(const FitPool *f, PhasePool *pool, const bool **absent) {
