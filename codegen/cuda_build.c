@@ -111,15 +111,30 @@ static const char *short_name(Arena *a, const char *path) {
   return s.len ? s.text : "loop";
 }
 
-static int small_function(CudaBuild *b, const Kernel *k, const CudaFunction *f, int part) {
-  uint64_t key = hash_text(cuda_function_text(f, "", b->arena));
+/* Functions of a kernel, with the hash of what they are. */
+struct CudaPrinted {
+  int n;
+  CudaFunction f[MAX_LAUNCHES];
+  uint64_t key[MAX_LAUNCHES];
+  const char *why; /* when there are none */
+};
+
+CudaPrinted *cuda_print_kernel(const CudaBuild *b, const Kernel *k, Arena *a) {
+  CudaPrinted *p = arena_new_of(a, CudaPrinted);
+  p->n = kernel_print_cuda(k, b->target->sm, b->choice, a, p->f, MAX_LAUNCHES, &p->why);
+  for (int i = 0; i < p->n; i++) p->key[i] = hash_text(cuda_function_text(&p->f[i], "", a));
+  return p;
+}
+
+static int small_function(CudaBuild *b, const Kernel *k, const CudaPrinted *p, int part) {
+  uint64_t key = p->key[part];
   for (int i = 0; i < b->small.n; i++)
     if (b->small.at[i].key == key) return i;
   const char *name = arena_printf(b->arena, "k%d_%s%s", b->small.n, short_name(b->arena, k->name),
                                   part ? "_2" : "");
   const char *head =
       arena_printf(b->arena, "// %s (%s)", k->name ? k->name : "", k->where ? k->where : "");
-  vec_push(b->arena, &b->small, ((SmallFn){name, head, *f, key, k, part, b->choice}));
+  vec_push(b->arena, &b->small, ((SmallFn){name, head, p->f[part], key, k, part, b->choice}));
   return b->small.n - 1;
 }
 
@@ -139,18 +154,21 @@ static int64_t add_keys(CudaBuild *b, const Kernel *k) {
   return k->nkeys ? add_table(b, 2 * k->nkeys, words) : 0;
 }
 
-bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
+bool cuda_build_printed(CudaBuild *b, Cmd *c, const Kernel *k, const CudaPrinted *printed, const char **why) {
   check_workspace(c, cuda_workspace(k));
-  CudaFunction f[MAX_LAUNCHES];
-  int n = kernel_print_cuda(k, b->target->sm, b->choice, b->arena, f, MAX_LAUNCHES, why);
   int64_t keys = add_keys(b, k);
-  for (int i = 0; i < n; i++) {
-    int small = small_function(b, k, &f[i], i);
+  *why = printed->why;
+  for (int i = 0; i < printed->n; i++) {
+    int small = small_function(b, k, printed, i);
     c->launches[i] = (Launch){.kernel = small, .rows = k->nkeys, .table_offset = keys};
     vec_push(b->arena, &b->small_launches, ((SmallLaunch){c, i, small}));
   }
-  c->nlaunches = n;
-  return n > 0;
+  c->nlaunches = printed->n;
+  return printed->n > 0;
+}
+
+bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why) {
+  return cuda_build_printed(b, c, k, cuda_print_kernel(b, k, b->arena), why);
 }
 
 /* ---- sources of their own ---- */

@@ -28,6 +28,10 @@ void cuda_build_choice(CudaBuild *b, int choice);
 /* Adds the functions of one command and fills its launches. The command must stay where it is until
  * cuda_build_finish. False with a sentence in *why when CUDA has no kernel for it. */
 bool cuda_build_kernel(CudaBuild *b, Cmd *c, const Kernel *k, const char **why);
+/* The same in two steps, the first of which takes most of the time and may run in any thread. */
+typedef struct CudaPrinted CudaPrinted;
+CudaPrinted *cuda_print_kernel(const CudaBuild *b, const Kernel *k, Arena *a);
+bool cuda_build_printed(CudaBuild *b, Cmd *c, const Kernel *k, const CudaPrinted *printed, const char **why);
 bool cuda_build_attention(CudaBuild *b, Cmd *c, const char **why);
 bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why);
 

@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "../ir/parallel.h"
 #include "../runtime/cpu_cc.h"
 #include "cuda_build.h"
 #include "kir.h"
@@ -27,10 +28,22 @@ typedef struct {
   const char *name;
 } CEntry;
 
+/* A command of a loop cluster, whose kernel is still to be made. */
+typedef struct {
+  const Graph *g;
+  const Cluster *c;
+  const PlanStep *s;
+  Cmd *cmd;
+  Kernel *kernel;
+  CudaPrinted *printed; /* CUDA */
+  const char *why;      /* there is no kernel */
+} Loop;
+
 typedef struct {
   const Plan *p;
   Arena *arena;
   Program *out;
+  VEC(Loop) loops;          /* in order of commands */
   VEC(CFunction) functions; /* C target */
   VEC(CEntry) entries;      /* what commands call */
   CudaBuild *cuda;          /* or NULL */
@@ -157,21 +170,12 @@ static Tensor tensor_out(const Unit *u, const Cluster *c, const PlanStep *s, int
 
 static bool loop_command(const Unit *u, const Cluster *c, const PlanStep *s, Cmd *cmd) {
   Build *b = u->b;
-  const char *why = NULL;
-  Kernel *k = lower_cluster(u->g, c, s->in, s->out, b->arena, &why);
-  if (!k) return fail(b, why);
-  k->name = cmd->name;
-  k->where = cmd->where;
-  ensure(b->cuda || k->workspace_bytes <= cmd->workspace_bytes,
-         "`%s` needs %lld bytes of workspace, the plan has %lld", c->name,
-         (long long)k->workspace_bytes, (long long)cmd->workspace_bytes);
   cmd->kind = CMD_KERNEL;
   cmd->ntensors = c->nin + c->nout;
   cmd->tensors = arena_array(b->arena, Tensor, cmd->ntensors + 1);
   for (int i = 0; i < c->nin; i++) cmd->tensors[i] = tensor_in(u, c, s, c->in[i]);
   for (int i = 0; i < c->nout; i++) cmd->tensors[c->nin + i] = tensor_out(u, c, s, i);
-  if (b->cuda) return cuda_build_kernel(b->cuda, cmd, k, &why) || fail(b, why);
-  cmd->kernel = c_entry(b, k);
+  vec_push(b->arena, &b->loops, ((Loop){.g = u->g, .c = c, .s = s, .cmd = cmd}));
   return true;
 }
 
@@ -369,6 +373,52 @@ static bool one_program(Build *b, int i) {
   return true;
 }
 
+/* ---- kernels of loops ---- */
+
+enum { PIECE_LOOPS = 32 }; /* made by one thread in one go */
+
+typedef struct {
+  Build *b;
+  Arena **arena; /* per piece */
+} Pieces;
+
+static void make_kernel(const Build *b, Loop *x, Arena *a) {
+  x->kernel = lower_cluster(x->g, x->c, x->s->in, x->s->out, a, &x->why);
+  if (!x->kernel) return;
+  x->kernel->name = x->cmd->name;
+  x->kernel->where = x->cmd->where;
+  if (b->cuda) x->printed = cuda_print_kernel(b->cuda, x->kernel, a);
+}
+
+static void make_piece(void *arg, int piece) {
+  const Pieces *x = arg;
+  Arena *a = x->arena[piece] = arena_new();
+  for (int i = piece * PIECE_LOOPS; i < (piece + 1) * PIECE_LOOPS && i < x->b->loops.n; i++)
+    make_kernel(x->b, &x->b->loops.at[i], a);
+}
+
+static bool take_kernel(Build *b, const Loop *x) {
+  const char *why = NULL;
+  if (!x->kernel) return fail(b, x->why);
+  ensure(b->cuda || x->kernel->workspace_bytes <= x->cmd->workspace_bytes,
+         "`%s` needs %lld bytes of workspace, the plan has %lld", x->c->name,
+         (long long)x->kernel->workspace_bytes, (long long)x->cmd->workspace_bytes);
+  if (b->cuda) return cuda_build_printed(b->cuda, x->cmd, x->kernel, x->printed, &why) || fail(b, why);
+  x->cmd->kernel = c_entry(b, x->kernel);
+  return true;
+}
+
+/* Kernels are made by all threads and numbered in the order of their commands. */
+static bool make_kernels(Build *b) {
+  int pieces = (int)ceil_div(b->loops.n, PIECE_LOOPS);
+  Pieces x = {b, arena_array(b->arena, Arena *, pieces + 1)};
+  in_parallel(pieces, make_piece, &x);
+  for (int i = 0; i < pieces; i++) arena_adopt(b->arena, x.arena[i]);
+  for (int i = 0; i < b->loops.n; i++)
+    if (!take_kernel(b, &b->loops.at[i])) return false;
+  return true;
+}
+
 Program *program_build(const Plan *p, Arena *a, const char **why) {
   return program_build_on(p, p->target->kind, a, why);
 }
@@ -384,6 +434,7 @@ Program *program_build_on(const Plan *p, DeviceKind device, Arena *a, const char
   out->programs = arena_array(a, ProgramCode, out->nprograms + 1);
   bool ok = true;
   for (int i = 0; ok && i < out->nprograms; i++) ok = one_program(&b, i);
+  ok = ok && make_kernels(&b);
   if (ok && b.cuda) {
     Fail f = {0};
     ok = cuda_build_finish(b.cuda, out, &f) || fail(&b, arena_printf(a, "%s", f.text));
