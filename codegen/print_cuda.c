@@ -241,7 +241,7 @@ const char *pr_store_guard(Printer *p, uint32_t mask) {
   return guard.text;
 }
 
-void pr_store_vectors(Printer *p, const KPass *pass, const char *end) {
+void pr_store_vectors(Printer *p, const KPass *pass, const char *end, const char *whole) {
   for (int i = 0; i < pass->nstores; i++) {
     const KStore *s = &pass->stores[i];
     if (!pr_vector_store(p, s)) continue;
@@ -249,6 +249,10 @@ void pr_store_vectors(Printer *p, const KPass *pass, const char *end) {
     c_index(&at, &s->at, p->n);
     const char *put =
         pr_text(p, "%s(p%d + %s, o%d);", put_name(p, pass, s), s->param, at.text, s->param);
+    if (!end && whole && dtype_bytes(p->k->params[s->param].dtype) == 4) {
+      pr_line(p, "mt_put_pair(p%d + %s, o%d, %s);", s->param, at.text, s->param, whole);
+      continue;
+    }
     if (!end) {
       pr_line(p, "%s", put);
       continue;
@@ -387,7 +391,7 @@ static void map_nest(Printer *p, CudaFunction *f) {
   pr_close(p);
   pr_open(p, "{");
   if (wide) pr_line(p, "const %s i%d = h%d;", p->index, last, last);
-  pr_store_vectors(p, pass, NULL);
+  pr_store_vectors(p, pass, NULL, NULL);
   pr_close(p);
   if (!pr_scalar_stores(p, pass)) return;
   pr_line(p, "#pragma unroll");

@@ -84,8 +84,8 @@ void pr_declare_stores(Printer *p, const KPass *pass);
  * o<param>.x[j]. */
 void pr_element(Printer *p, const KPass *pass, bool rows);
 /* Vectors of the stores; `end` is where the row ends, for rows that end inside a granule, else
- * NULL. */
-void pr_store_vectors(Printer *p, const KPass *pass, const char *end);
+ * NULL. whole: says whether all threads of the warp are here, with granules beside each other; NULL = not so. */
+void pr_store_vectors(Printer *p, const KPass *pass, const char *end, const char *whole);
 void pr_store_scalars(Printer *p, const KPass *pass);
 bool pr_scalar_stores(const Printer *p, const KPass *pass);
 /* "i1 == 0 && ..": values that lack some of the rows' axes are stored by one row. NULL when all

@@ -240,8 +240,15 @@ static void vectors(Printer *p, const KPass *pass, bool tail) {
   }
 }
 
-/* The elements of granule c; `end` is where the row ends, for granules that may cross it. */
-static void granule(Printer *p, const KPass *pass, const char *end) {
+/* Whether the warp's granules at c, which lie beside each other, are all before `to`. */
+static const char *whole_warp(Printer *p, const char *to) {
+  if (p->n->ncols != 1) return NULL;
+  return p->exact ? "true" : pr_text(p, "c + (%d - lane %% %d) * %d <= %s", WARP, WARP, GRANULE, to);
+}
+
+/* The elements of granule c; `end` is where the row ends, for granules that may cross it, `whole` as for
+ * pr_store_vectors. */
+static void granule(Printer *p, const KPass *pass, const char *end, const char *whole) {
   bool within = p->n->ncols > 1 && p->width == GRANULE;
   if (within) { /* the granule lies within a run of the innermost axis: all others stay */
     pr_open(p, "{");
@@ -270,7 +277,7 @@ static void granule(Printer *p, const KPass *pass, const char *end) {
   pr_close(p);
   pr_open(p, "{");
   pr_columns(p, "c");
-  pr_store_vectors(p, pass, end);
+  pr_store_vectors(p, pass, end, whole);
   pr_close(p);
   if (within) pr_close(p);
 }
@@ -283,7 +290,7 @@ static void use_stage(Printer *p, const KPass *pass, const char *from, const cha
     pr_columns(p, "c");
   }
   vectors(p, pass, false);
-  granule(p, pass, p->whole || p->tail ? NULL : to);
+  granule(p, pass, p->whole || p->tail ? NULL : to, whole_warp(p, to));
   if (at_use) pr_close(p);
   if (p->refills && pass == p->n->passes + p->n->npasses - 1) pr_refill(p);
   pr_granules_close(p);
@@ -298,7 +305,7 @@ static void tail_stage(Printer *p, const KPass *pass) {
   pr_open(p, "{");
   pr_columns(p, "c");
   vectors(p, pass, true);
-  granule(p, pass, pr_text(p, "%lld", (long long)p->n->cols));
+  granule(p, pass, pr_text(p, "%lld", (long long)p->n->cols), NULL);
   if (p->refills && pass == p->n->passes + p->n->npasses - 1) pr_refill(p);
   pr_close(p);
   pr_close(p);

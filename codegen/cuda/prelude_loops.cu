@@ -142,6 +142,24 @@ template <class T, int N> MT_FN void mt_put_u8(uint8_t *p, const MtVector<T, N> 
   }
   mt_put(p, h);
 }
+// Granules of 4-byte elements are two transactions. Two neighbours first exchange halves, so that a transaction of the warp has
+// whole sectors of 32 bytes. whole: the same for all threads of the warp, which are here with granules beside each other.
+template <class T> MT_FN void mt_put_pair(T *p, const MtVector<T, 8> &v, bool whole) {
+  if (!whole) {
+    mt_put(p, v);
+    return;
+  }
+  const int odd = threadIdx.x % 2;
+  MtVector<T, 4> first, second;
+  #pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const T mine = odd ? v.x[4 + i] : v.x[i], theirs = __shfl_xor_sync(0xffffffffu, odd ? v.x[i] : v.x[4 + i], 1);
+    first.x[i] = odd ? theirs : mine;
+    second.x[i] = odd ? mine : theirs;
+  }
+  mt_put(p - 4 * odd, first);
+  mt_put(p - 4 * odd + 8, second);
+}
 // Keeps a vector as it is in memory: what is made of its elements is made again where it is needed, not held in registers.
 template <class T, int N> MT_FN void mt_keep(MtVector<T, N> &v) {
   uint32_t *w = (uint32_t *)&v;
