@@ -103,6 +103,8 @@ static const MmaChoice mma_choices[] = {
     {ATT_DQ, 96, 1, 16, 0, 0, false},    {ATT_DQ, 128, 1, 16, 0, 0, false},
     {ATT_DBIAS, 32, 2, 32, 0, 0, false}, {ATT_DBIAS, 64, 2, 32, 0, 0, false},
     {ATT_DBIAS, 96, 1, 32, 0, 0, false}, {ATT_DBIAS, 128, 1, 32, 0, 0, false},
+    {ATT_DBIAS, 64, 1, 32, 0, 0, false}, {ATT_DBIAS, 96, 1, 16, 0, 0, false},
+    {ATT_DBIAS, 128, 1, 16, 0, 0, false},
 };
 
 enum { MMA_WARPS = 4, MMA_QUERIES = 64, MMA_BLOCKS = 2, LAZY_LOG2 = 8 };
@@ -125,6 +127,7 @@ static void add_extra(Str *s, const AttProblem *p, bool fragments) {
   define(s, "BIAS", p->bias);
   define(s, "DROP", p->drop);
   define(s, "FRAGMENTS", fragments);
+  if (p->bias) define(s, "PAIRS", p->bias_pairs);
   if (p->bias) define_memory(s, p->bias_dtype, "BELEM", "BLOAD", "BSTORE");
   if (p->drop) str_addf(s, "#define PHILOX_FN __device__ __forceinline__\n%s", philox_text);
   str_add(s, cuda_attention_extra);

@@ -19,6 +19,7 @@ typedef struct {
   bool causal, mask, bias, drop;
   DType dtype;      /* of q, k, v, o: f32, bf16 or f16 */
   DType bias_dtype; /* with bias */
+  bool bias_pairs;  /* its rows start at a multiple of two elements */
   int sms;          /* multiprocessors of the target: size of a persistent grid */
   bool no_wgmma;    /* mma.sync even where wgmma exists, to compare them */
 } AttProblem;

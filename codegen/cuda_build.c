@@ -237,6 +237,11 @@ bool cuda_build_scatter(CudaBuild *b, Cmd *c, const char **why) {
 }
 
 /* ---- attention ---- */
+/* Whether rows start at a multiple of two elements. */
+static bool pairs_of(const Tensor *bias) {
+  return bias->stride[1] % 2 == 0 && bias->offset % (2 * dtype_bytes(bias->dtype)) == 0;
+}
+
 static AttProblem attention_problem(const Target *t, const Cmd *c) {
   const Tensor *q = &c->tensors[0], *k = &c->tensors[1];
   const Attention *x = &c->attention;
@@ -254,6 +259,7 @@ static AttProblem attention_problem(const Target *t, const Cmd *c) {
                       .drop = x->has_drop,
                       .dtype = q->dtype,
                       .bias_dtype = x->has_bias ? c->tensors[bias].dtype : DT_F32,
+                      .bias_pairs = x->has_bias && pairs_of(&c->tensors[bias]),
                       .sms = t->units};
 }
 

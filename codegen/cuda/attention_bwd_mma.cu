@@ -466,10 +466,7 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     }
 #if BIAS
 #pragma unroll
-    for (int a = 0; a < MI; a++)
-#pragma unroll
-      for (int i = 0; i < BN / 8; i++)
-        add_bias<false>(s[a][i], Bi, ldb, h, r0 + a * 16, j * BN + i * 8 + c0, TQ, TK, LOG2E / sl2);
+    for (int a = 0; a < MI; a++) add_biases<BN / 8>(s[a], Bi, ldb, h, r0 + a * 16, j * BN + c0, TQ, TK, LOG2E / sl2);
 #endif
 #if DROP
     u32 bits = 0;
@@ -632,6 +629,8 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
 #endif
     const float *wl = W + ((i64)b * H + h) * 2 * TP;
 #pragma unroll
+    for (int a = 0; a < MI; a++) add_biases<BN / 8>(s[a], Bi, ldb, h, r0 + a * 16, c0, TQ, TK, LOG2E / sl2);
+#pragma unroll
     for (int a = 0; a < MI; a++)
 #pragma unroll
       for (int x = 0; x < 2; x++) {
@@ -639,7 +638,6 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
         const float ls = q < TQ ? wl[q] : 0, dl = q < TQ ? wl[TP + q] : 0;
 #pragma unroll
         for (int i = 0; i < BN / 8; i++) {
-          if (x == 0) add_bias<false>(s[a][i], Bi, ldb, h, r0 + a * 16, c0 + i * 8, TQ, TK, LOG2E / sl2);
 #pragma unroll
           for (int y = 0; y < 2; y++) {
             const int k = c0 + i * 8 + y, e = 2 * x + y;

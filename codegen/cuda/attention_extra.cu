@@ -1,6 +1,7 @@
 // attention_extra.cu - additive biases and dropout, for the kernels of attention_simt.cu and attention_*_mma.cu.
 //
-// BIAS     scores get Bi[head][query][key], rows ldb apart, of type BELEM with BLOAD(x) and BSTORE(x).
+// BIAS     scores get Bi[head][query][key], rows ldb apart, of type BELEM with BLOAD(x) and BSTORE(x). PAIRS rows start at
+//          a multiple of two elements.
 // DROP     probabilities are multiplied with 0 or 1/keep, by the draws of philox.h, whose text comes first: element
 //          (head * TQ + query) * TK + key of sample *sample0 + batch.
 __device__ __forceinline__ float from_bf16(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
@@ -41,6 +42,37 @@ DI void add_bias(float *s, const BELEM *Bi, int ldb, int h, int row, int col, in
     const int r = row + (i >> 1) * 8, c = col + (i & 1), q = KEYS_ARE_ROWS ? c : r, k = KEYS_ARE_ROWS ? r : c;
     if (q < TQ && k < TK) s[i] += BLOAD(Bi[((i64)h * TQ + q) * ldb + k]) * over;
   }
+}
+// The same for N fragments beside each other, whose rows are queries. With PAIRS two keys are one load; queries and keys past
+// the end then get the last one's: the caller masks those keys and drops those queries.
+template <int N>
+DI void add_biases(float (*s)[4], const BELEM *Bi, int ldb, int h, int row, int col, int TQ, int TK, float over) {
+#if PAIRS
+  struct alignas(2 * sizeof(BELEM)) Pair { BELEM x[2]; };
+  const BELEM *rows[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) rows[i] = Bi + ((i64)h * TQ + min(row + i * 8, TQ - 1)) * ldb;
+  const bool inside = col - col % 8 + N * 8 <= TK;  // the same for the whole warp
+  auto add = [&](int i, int k) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const Pair b = *(const Pair *)(rows[r] + k);
+      s[i][2 * r] += BLOAD(b.x[0]) * over;
+      s[i][2 * r + 1] += BLOAD(b.x[1]) * over;
+    }
+  };
+  if (inside) {
+    rows[0] += col, rows[1] += col;
+#pragma unroll
+    for (int i = 0; i < N; i++) add(i, i * 8);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i++) add(i, min(col + i * 8, (TK - 1) & ~1));
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < N; i++) add_bias<false>(s[i], Bi, ldb, h, row, col + i * 8, TQ, TK, over);
+#endif
 }
 #endif
 #if DROP

@@ -121,10 +121,7 @@ extern "C" __global__ void __launch_bounds__(NT, MINB)
     }
 #if BIAS
 #pragma unroll
-    for (int a = 0; a < MI; a++)
-#pragma unroll
-      for (int i = 0; i < BN / 8; i++)
-        add_bias<false>(s[a][i], Bi, ldb, h, r0 + a * 16, j * BN + i * 8 + c0, TQ, TK, LOG2E / sl2);
+    for (int a = 0; a < MI; a++) add_biases<BN / 8>(s[a], Bi, ldb, h, r0 + a * 16, j * BN + c0, TQ, TK, LOG2E / sl2);
 #endif
 #if CAUSAL
     if ((j + 1) * BN - 1 > rw) {

@@ -117,11 +117,11 @@ static void attention(void **state) {
     add_attention(&b, plain);
     add_attention(&b, problem(sm, other_heads[i % 4], i % 2, i % 3 == 0, DT_F32));
     add_attention(&b, problem(sm, main_heads[i % 2], i % 3 != 0, i % 3 == 2, DT_F16));
-    if (i % 2) continue;
     AttProblem extra =
         problem(sm, main_heads[i / 2 % 2], i != 2, i == 2, i == 4 ? DT_F16 : DT_BF16);
     extra.bias = i != 2;
-    extra.drop = i != 4;
+    extra.bias_pairs = i != 4;
+    extra.drop = i == 0 || i == 2;
     extra.bias_dtype = i ? DT_F32 : DT_BF16;
     add_attention(&b, extra);
   }

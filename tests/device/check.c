@@ -329,6 +329,8 @@ static const AttShape att_shapes[] = {
     {DT_BF16, 3, 100, 132, 4, 4, 64, false, true, false, false, 0.1, DT_BF16},
     {DT_BF16, 2, 200, 200, 2, 2, 128, true, false, false, false, 0, DT_F32},
     {DT_F16, 2, 201, 201, 2, 2, 64, false, false, false, false, 0.2, DT_F16},
+    {DT_BF16, 2, 300, 300, 4, 2, 64, true, false, true, false, 0, DT_BF16},
+    {DT_BF16, 3, 201, 130, 2, 2, 128, false, false, false, false, 0, DT_BF16},
     {DT_BF16, 2, 90, 90, 2, 2, 20, true, false, false, false, 0, DT_BOOL},
 };
 
