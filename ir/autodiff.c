@@ -68,6 +68,7 @@ static void enter(Ad *ad, const Node *n) {
   g->here.layer = n->layer;
   g->here.chunk = n->chunk;
   g->here.member = n->member;
+  g->here.tile = n->tile;
   g->here.tag = n->tag;
   g->here.tag_id = 0;
   ad->tag_now = n->tag_id;

@@ -256,7 +256,8 @@ ValueId graph_add(Graph *g, Op op, int nin, const ValueId *in, int nints, const 
             .tag_id = g->here.tag_id,
             .layer = g->here.layer,
             .chunk = g->here.chunk,
-            .member = g->here.member};
+            .member = g->here.member,
+            .tile = g->here.tile};
   n.in = nin ? arena_copy(g->arena, in, sizeof *in * nin) : NULL;
   n.ints = nints ? arena_copy(g->arena, ints, sizeof *ints * nints) : NULL;
   NodeId id = g->nodes.n;
@@ -284,6 +285,7 @@ ValueId graph_clone_node(Graph *to, const Graph *from, NodeId n, const ValueId *
                                     .layer = src.layer,
                                     .chunk = src.chunk,
                                     .member = src.member,
+                                    .tile = src.tile,
                                     .phase = src.phase};
   ValueId out = graph_add(to, src.op, src.nin, in, src.nints, src.ints, src.num, src.sym);
   to->here = saved;

@@ -118,6 +118,7 @@ typedef struct {
   int layer;         /* as Var.layer */
   int chunk;         /* 1.. for nodes of a chunked region, 0 none */
   int member;        /* 1.. for nodes of one micro-batch of a group (passes/group.h), 0 none */
+  int tile;          /* 1.. for nodes of one chunk of an MLP (passes/chunk.h), 0 none */
 } Node;
 
 typedef struct Graph {
@@ -132,7 +133,7 @@ typedef struct Graph {
   struct {
     Loc loc;
     const char *path, *tag;
-    int tag_id, layer, chunk, member;
+    int tag_id, layer, chunk, member, tile;
     Phase phase;
   } here;
   int last_tag_id;
@@ -149,7 +150,7 @@ static inline const Value *val(const Graph *g, ValueId v) { return &g->values.at
 static inline Node *node_of(const Graph *g, ValueId v) { return &g->nodes.at[g->values.at[v].def]; }
 static inline Node *node_at(const Graph *g, NodeId n) { return &g->nodes.at[n]; }
 void graph_result(Graph *g, const char *name, ValueId v);
-/* Copies node n of `from` into `to` with operands `in` (same phase, loc, path, tag, layer, chunk, member). Returns its first
+/* Copies node n of `from` into `to` with operands `in` (same phase, loc, path, tag, layer, chunk, member, tile). Returns its first
  * result. */
 ValueId graph_clone_node(Graph *to, const Graph *from, NodeId n, const ValueId *in);
 

@@ -184,6 +184,7 @@ static void print_node(Str *o, const Graph *g, const Node *n, const Names *names
   if (n->layer != -1) str_addf(o, " layer=%d", n->layer);
   if (n->chunk) str_addf(o, " chunk=%d", n->chunk);
   if (n->member) str_addf(o, " member=%d", n->member);
+  if (n->tile) str_addf(o, " tile=%d", n->tile);
   if (n->phase != PH_FORWARD) str_addf(o, " phase=%s", phases[n->phase]);
   print_loc(o, n->loc);
   str_add(o, "\n");

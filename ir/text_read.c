@@ -356,6 +356,7 @@ static bool read_story(Reader *r) {
            : !strcmp(key, "layer")  ? read_small(r, &h->layer)
            : !strcmp(key, "chunk")  ? read_small(r, &h->chunk)
            : !strcmp(key, "member") ? read_small(r, &h->member)
+           : !strcmp(key, "tile")   ? read_small(r, &h->tile)
                                     : fail(r, "unknown word `%s`", key);
     }
     if (!ok) return false;

@@ -79,6 +79,7 @@ static const char *check_story(const Check *c, NodeId id) {
   if (n->layer < -1) return broken(c, id, "layer %d", n->layer);
   if (n->chunk < 0) return broken(c, id, "chunk %d", n->chunk);
   if (n->member < 0) return broken(c, id, "member %d", n->member);
+  if (n->tile < 0) return broken(c, id, "tile %d", n->tile);
   return NULL;
 }
 

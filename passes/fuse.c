@@ -160,7 +160,8 @@ static const char *name_of(const Emit *e, const Cluster *c) {
   if (c->phase == PH_BACKWARD && c->kind != CL_GEMM && c->kind != CL_SCATTER) side = ".bwd";
   if (!*n->path && !*what) what = op_name(n->op);
   const char *dot = *n->path && *what ? "." : "";
-  if (c->chunk) return intern_printf("%s%s%s%s#%d", n->path, dot, what, side, c->chunk);
+  int part = c->chunk ? c->chunk : c->tile;
+  if (part) return intern_printf("%s%s%s%s#%d", n->path, dot, what, side, part);
   return intern_printf("%s%s%s%s", n->path, dot, what, side);
 }
 
@@ -202,6 +203,7 @@ static Clusters list_clusters(Graph *g, const Groups *q, Arena *a, Arena *scratc
     x->layer = first->layer;
     x->chunk = first->chunk;
     x->member = first->member;
+    x->tile = first->tile;
     x->phase = phase_of(g, x);
     list_values(&e, x, i);
     x->name = name_of(&e, x);

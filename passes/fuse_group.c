@@ -7,7 +7,7 @@
  * matched through the value between them; when what reduces agrees on which axes are rows, and
  * nobody but a second stage reads sums over all rows; when nobody inside reads from storage what is
  * computed inside; when no path leads from one to the other through a third; when backward does not
- * run with forward that recompute may want apart, nor one chunk or member of a group with another; and when an ASSIGN
+ * run with forward that recompute may want apart, nor one chunk, tile or member of a group with another; and when an ASSIGN
  * runs with readers of the old value only where they read the same element. */
 #include <string.h>
 
@@ -27,7 +27,7 @@ typedef struct {
   NodeId head, tail; /* members, in no order */
   int size, inputs;  /* inputs: operands from outside, with repeats */
   NodeId late;       /* at least the largest node of it and of all that it waits for */
-  int chunk, member;
+  int chunk, member, tile;
   bool forward, backward; /* holds far forward nodes, backward nodes */
   bool assigns;
   bool row_reduces, sums_rows;
@@ -436,7 +436,8 @@ static bool try_merge(Fuse *f, NodeId na, NodeId nb, int n, const int8_t *ma, co
   Union u;
   bool second = f->column[na];
   if (a == b) return true;
-  if (!x->loop || !y->loop || x->chunk != y->chunk || x->member != y->member) return false;
+  if (!x->loop || !y->loop || x->chunk != y->chunk || x->member != y->member || x->tile != y->tile)
+    return false;
   if ((x->forward || y->forward) && (x->backward || y->backward)) return false;
   if (!spaces_fit(f, a, b, n, ma, mb, second, &u)) return false;
   bool both = (x->row_reduces || y->row_reduces) && (x->sums_rows || y->sums_rows);
@@ -463,7 +464,8 @@ static void start_group(Fuse *f, NodeId id) {
               .inputs = n->nin,
               .late = id,
               .chunk = n->chunk,
-              .member = n->member};
+              .member = n->member,
+              .tile = n->tile};
   for (int k = 0; k < n->nin + f->nafter[id]; k++) {
     NodeId d = k < n->nin ? val(f->g, n->in[k])->def : f->after[id][k - n->nin];
     NodeId late = f->group[root(f, d)].late;

@@ -64,7 +64,7 @@ typedef struct {
   NodeId *next_assign; /* per VAR node: the assign that ends its value, or the number of nodes */
   ValueId *stored;     /* per old value: cheap value that was made for readers from storage */
   ValueId *copied;     /* per old value: its copy for attention and scatter kernels */
-  const Node *reader;  /* new nodes that were cloned for it get its phase, chunk and member */
+  const Node *reader;  /* new nodes that were cloned for it get its phase, chunk, member and tile */
 } Legal;
 
 /* ---- cheap values ---- */
@@ -86,6 +86,7 @@ static ValueId clone_cheap(Legal *x, ValueId v) {
   to->here.phase = x->reader->phase;
   to->here.chunk = x->reader->chunk;
   to->here.member = x->reader->member;
+  to->here.tile = x->reader->tile;
   Proto p = proto_of(n, in);
   ValueId out = graph_add_proto(to, &p);
   to->values.at[out].shape = val(from, v)->shape;

@@ -203,13 +203,18 @@ static Graph *finish(Graph *g, const char *name) {
   return g;
 }
 
+/* The forward graph in the chunks that were chosen. */
+static Graph *chunked(Graph *g, Arena *a, const GraphChoice *c) {
+  return pass_done(PASS_CHUNK, graph_chunk_mlps(graph_chunk(g, a, c->chunks), a, c->mlp_chunks), a);
+}
+
 static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
   int group = group_of(c);
   int64_t samples = c->micro_batch / group;
   Graph *g = forward(job, a, FN_LOSS, c->phase, samples);
   if (!g) return NULL;
   int errors = job->diags->errors;
-  g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
+  g = chunked(g, a, c);
   Diags *diags = g->diags;
   g->diags = job->diags;
   Grads parts = graph_autodiff(g, loss_scaled(job, g, g->results.at[0]));
@@ -246,7 +251,7 @@ static Graph *eval_graph(const Job *job, Arena *a, const GraphChoice *c) {
   int64_t samples = c->micro_batch / group;
   Graph *g = forward(job, a, FN_EVAL_LOSS, c->phase, samples);
   if (!g) return NULL;
-  g = pass_done(PASS_CHUNK, graph_chunk(g, a, c->chunks), a);
+  g = chunked(g, a, c);
   if (job->eval.metric) {
     Graph *more = forward(job, a, FN_METRIC, c->phase, samples);
     if (!more) return NULL;

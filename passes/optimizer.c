@@ -84,6 +84,7 @@ void step_at(const Step *s, int var, const char *tag) {
   g->here.tag = intern(tag);
   g->here.tag_id = 0;
   g->here.chunk = 0;
+  g->here.tile = 0;
   g->here.phase = PH_UPDATE;
 }
 

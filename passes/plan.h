@@ -50,7 +50,7 @@ typedef struct {
   Shape space;        /* LOOP */
   int outer;
   bool accumulate;    /* GEMM, SCATTER: out[0] = var + product, in place in out_var[0] */
-  int layer, chunk, member;
+  int layer, chunk, member, tile;
   Phase phase;
   int64_t flops, bytes; /* moved once */
   int64_t ns;           /* by the cost model */
@@ -78,6 +78,7 @@ typedef struct {
   int phase;          /* index in Job.phases */
   int64_t micro_batch;
   int chunks;         /* of the loss head; 1 = whole */
+  int mlp_chunks;     /* of each MLP; 0, 1 = whole */
   int group;          /* equal parts of the micro-batch that go through each layer one after another (group.h); 0, 1 = whole */
   bool micro_only, update_only, eval_only; /* the other graphs are not wanted */
   /* The norm's sum of squares of each gradient is taken in the micro-batch, where the gradient has just been added to (the last

@@ -196,6 +196,7 @@ static ValueId for_backward(Remat *m, ValueId v, const Node *reader, int64_t key
   to->here.phase = PH_BACKWARD;
   to->here.chunk = reader->chunk;
   to->here.member = reader->member;
+  to->here.tile = reader->tile;
   to->here.tag_id = reader->tag_id;
   if (!n->tag) to->here.tag = reader->tag_id ? reader->tag : NULL;
   Proto p = proto_of(n, in);

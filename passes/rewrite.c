@@ -37,6 +37,7 @@ void graph_at(Graph *g, const Node *n) {
   g->here.layer = n->layer;
   g->here.chunk = n->chunk;
   g->here.member = n->member;
+  g->here.tile = n->tile;
   g->here.phase = n->phase;
 }
 

@@ -29,7 +29,7 @@ void rewrite_node(Rewrite *r, NodeId n);
 /* Maps the results of the old graph, checks the new one in debug builds, and returns it. */
 Graph *rewrite_end(Rewrite *r);
 
-/* New nodes of g get the place, path, tag, layer, chunk, member and phase of n. */
+/* New nodes of g get the place, path, tag, layer, chunk, member, tile and phase of n. */
 void graph_at(Graph *g, const Node *n);
 Proto proto_of(const Node *n, const ValueId *in);
 ValueId graph_add_proto(Graph *g, const Proto *p);
