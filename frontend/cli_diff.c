@@ -158,6 +158,7 @@ static int read_plan(Cli *c, Side *s) {
     add_whole(a, s, "micro_batch", "micro-batch", FIG_COUNT, false, int_of(plan, "micro_batch"));
     add_whole(a, s, "accumulation", "accumulation", FIG_COUNT, false, int_of(plan, "accumulation"));
     add_whole(a, s, "chunks", "loss chunks", FIG_COUNT, false, int_of(plan, "chunks"));
+    add_whole(a, s, "mlp_chunks", "MLP chunks", FIG_COUNT, false, int_of(plan, "mlp_chunks"));
     add_whole(a, s, "group", "parts of a layer", FIG_COUNT, false, int_of(plan, "group"));
     read_rebuilt(a, s, plan);
     add_real(a, s, "step_seconds", "step", FIG_SECONDS,

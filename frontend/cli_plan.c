@@ -1,5 +1,6 @@
 /* cli_plan.c - from flags to a plan (see cli_plan.h). */
 #include "frontend/cli_plan.h"
+#include "passes/chunk.h"
 #include "passes/formats.h"
 #include "passes/optimizer.h"
 
@@ -133,6 +134,10 @@ int cli_plan_args(Cli *c, const Job *job, PlanArgs *args) {
   if (c->flag.chunks >= 0) {
     if ((code = positive(c, "--chunks", c->flag.chunks)) != EXIT_OK) return code;
     args->chunks = (int)(c->flag.chunks < 65536 ? c->flag.chunks : 65536);
+  }
+  if (c->flag.mlp_chunks >= 0) {
+    if ((code = positive(c, "--mlp-chunks", c->flag.mlp_chunks)) != EXIT_OK) return code;
+    args->mlp_chunks = (int)(c->flag.mlp_chunks < MAX_MLP_CHUNKS ? c->flag.mlp_chunks : MAX_MLP_CHUNKS);
   }
   if (c->flag.group >= 0) {
     if ((code = positive(c, "--group", c->flag.group)) != EXIT_OK) return code;

@@ -32,6 +32,7 @@ static const char *compile_flag(const Cli *c) {
          : f->recompute        ? "--recompute"
          : f->micro_batch >= 0 ? "--micro-batch"
          : f->chunks >= 0      ? "--chunks"
+         : f->mlp_chunks >= 0  ? "--mlp-chunks"
          : f->group >= 0       ? "--group"
                                : NULL;
 }

@@ -110,10 +110,6 @@ typedef struct {
   int *window;      /* per item: the window of the step at hand, or -1 */
 } Assembly;
 
-static bool is_made(const Unit *u) {
-  return u->var < 0 && u->input < 0;
-}
-
 /* ---- classes ---- */
 
 int64_t logits_axis(const Graph *g) {

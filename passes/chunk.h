@@ -15,11 +15,16 @@
 #define MTC_CHUNK_H
 #include "../ir/graph.h"
 
+enum { MAX_MLP_CHUNKS = 512 };
+
 /* The most chunks that the forward graph's head allows: 1 when it has no such head. */
 int chunk_limit(const Graph *g);
 /* The graph with its head in `chunks` chunks (at most chunk_limit); g itself when that is 1. */
 Graph *graph_chunk(Graph *g, Arena *a, int chunks);
 /* The graph with each MLP in `chunks` chunks (at most its rows); g itself when that is 1 or there is none. */
 Graph *graph_chunk_mlps(Graph *g, Arena *a, int chunks);
+/* The last step: where chunks of an MLP are joined in forward, each reader reads them as they are, so that a chunk can be rebuilt
+ * without the others. g itself when there are none. */
+Graph *graph_part_tiles(Graph *g, Arena *a);
 
 #endif

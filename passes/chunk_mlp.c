@@ -133,3 +133,44 @@ Graph *graph_chunk_mlps(Graph *g, Arena *a, int chunks) {
   }
   return graph_drop_dead(rewrite_end(&c.r), a);
 }
+
+/* ---- after the other passes ---- */
+
+/* Joins the chunks of an MLP that is not in backward. */
+static bool joins_tiles(const Graph *g, const Node *n) {
+  return n->op == OP_CONCAT && n->phase == PH_FORWARD && node_of(g, n->in[0])->tile > 0;
+}
+
+/* Each operand with zeros where the others are, all added. */
+static ValueId sum_of_parts(Rewrite *r, const Node *n) {
+  Graph *to = r->to;
+  int axis = (int)n->ints[0];
+  int64_t before[MAX_RANK] = {0}, after[MAX_RANK] = {0};
+  ValueId sum = -1;
+  after[axis] = val(r->from, n->out)->shape.dim[axis];
+  for (int k = 0; k < n->nin; k++) {
+    int64_t rows = val(r->from, n->in[k])->shape.dim[axis];
+    after[axis] -= rows;
+    ValueId part = g_pad(to, r->map[n->in[k]], before, after);
+    sum = k == 0 ? part : g_binary(to, OP_ADD, sum, part);
+    before[axis] += rows;
+  }
+  return sum;
+}
+
+Graph *graph_part_tiles(Graph *g, Arena *a) {
+  bool any = false;
+  for (NodeId n = 0; n < g->nodes.n; n++) any |= joins_tiles(g, node_at(g, n));
+  if (!any) return g;
+  Rewrite r = rewrite_begin(g, a);
+  for (NodeId n = 0; n < g->nodes.n; n++) {
+    const Node *x = node_at(g, n);
+    if (!joins_tiles(g, x)) {
+      rewrite_node(&r, n);
+      continue;
+    }
+    graph_at(r.to, x);
+    r.map[x->out] = sum_of_parts(&r, x);
+  }
+  return rewrite_end(&r);
+}

@@ -79,6 +79,13 @@ int fit_chunks_of(const Graph *g) {
   return most;
 }
 
+int fit_mlp_chunks_of(const Graph *g) {
+  int most = 1;
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].tile > most) most = g->nodes.at[i].tile;
+  return most;
+}
+
 /* Room for the steps of the longest trace. */
 static int64_t *scratch_for(const Family *fam, Arena *a) {
   int most = 0;
@@ -102,7 +109,7 @@ int64_t fit_least_height(const FitPool *f, const PhasePool *pool, int from, int 
   return least;
 }
 
-enum { CHUNKS_FACTOR = 8 };
+enum { CHUNKS_FACTOR = 8, MLP_CHUNKS = 4 };
 
 /* What the families of one phase are made from. */
 typedef struct {
@@ -120,19 +127,23 @@ static void begin_traces(const Makes *m, const PhasePool *fused, bool whole) {
   for (int i = 0; i < fused->families.n; i++) {
     Family *fam = &fused->families.at[i];
     for (int k = 0; m->before && k < m->before->families.n; k++)
-      if (m->before->families.at[k].chunks == fam->chunks && m->before->families.at[k].group == 1 &&
-          m->before->families.at[k].kind == MICRO_PLAIN)
+      if (same_cut(m->before->families.at[k].cut, fam->cut))
         fit_translate(x, &m->before->families.at[k], fam);
     if (fam->traces.n == 1 && i == 0 && (whole || fam->apart)) fit_solve_begin(x, fam);
   }
 }
 
-/* Families of one number of chunks, joined ones first. Those apart are made first: their solver takes longest. */
-static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
+/* A program of plain micro-batches with the loss head in so many chunks. */
+static Cut plain_cut(int chunks) {
+  return (Cut){.chunks = chunks, .mlp_chunks = 1, .group = 1};
+}
+
+/* Families of one cut, joined ones first. Those apart are made first: their solver takes longest. */
+static bool begin_cut(const Makes *m, Cut cut, const Graph *graph) {
   const FitContext *x = &m->f->x;
   PhasePool fused[2] = {{.phase = m->pool->phase}, {.phase = m->pool->phase}};
   bool whole = m->pool->families.n == 0, ok = true;
-  FitGraphs *g = fit_graphs(x, m->pool->phase, chunks, 1, MICRO_PLAIN, m->batch, m->n, graph);
+  FitGraphs *g = fit_graphs(x, m->pool->phase, cut, m->batch, m->n, graph);
   for (int apart = 1; ok && apart >= 0; apart--) {
     ok = fit_add_fused(g, apart, &fused[apart]);
     if (ok) begin_traces(m, &fused[apart], whole);
@@ -144,7 +155,7 @@ static bool begin_chunked(const Makes *m, int chunks, const Graph *graph) {
 }
 
 /* What was begun of families from..to-1; and the traces of the families before. */
-static void end_chunked(const Makes *m, int from, int to) {
+static void end_cut(const Makes *m, int from, int to) {
   const FitContext *x = &m->f->x;
   for (int i = from; i < to; i++) {
     Family *fam = &m->pool->families.at[i];
@@ -157,13 +168,14 @@ static void end_chunked(const Makes *m, int from, int to) {
   }
 }
 
-/* As begin_chunked; *split tells whether the graph has that many chunks. */
+/* As begin_cut; *split tells whether the graph has that many chunks. */
 static bool begin_split(const Makes *m, int chunks, bool *split) {
-  GraphChoice c = {
-      .phase = m->pool->phase, .micro_batch = m->batch[0], .chunks = chunks, .micro_only = true};
+  Cut cut = plain_cut(chunks);
+  GraphChoice c = cut_choice(m->pool->phase, m->batch[0], cut);
+  c.micro_only = true;
   TrainGraphs g = train_graphs(m->f->x.job, m->f->x.arena, &c);
   *split = g.micro && fit_chunks_of(g.micro) >= chunks;
-  return g.micro && (!*split || begin_chunked(m, chunks, g.micro));
+  return g.micro && (!*split || begin_cut(m, cut, g.micro));
 }
 
 /* The largest share of the peak that a whole loss head has, over the plans without rebuilding that
@@ -201,7 +213,7 @@ static const Built *built_plain(const FitPool *f, const Graph *g) {
  * they lower what the smallest micro-batch needs by more than a sixty-fourth. */
 static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) {
   PhasePool *pool = m->pool;
-  if (!begin_chunked(m, forced > 0 ? forced : 1, whole->micro)) return false;
+  if (!begin_cut(m, plain_cut(forced > 0 ? forced : 1), whole->micro)) return false;
   FitBuild plain[] = {{.graph = whole->update}, {.graph = whole->sample}};
   fit_build_all(&m->f->x, COUNT_OF(plain), plain, m->f->x.arena); /* while the solver works */
   pool->update[MICRO_PLAIN] = plain[0].built;
@@ -210,12 +222,12 @@ static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) 
   double share = forced > 0 ? 0 : head_share(m->f, pool, m->batch, m->n);
   bool split = share >= 1.0 / 128;
   if (split && !begin_split(m, CHUNKS_FACTOR, &split)) return false;
-  end_chunked(m, from, to);
+  end_cut(m, from, to);
   int64_t before = fit_least_height(m->f, pool, from, to, 0);
   for (int chunks = CHUNKS_FACTOR; split;) {
     from = to;
     to = pool->families.n;
-    end_chunked(m, from, to);
+    end_cut(m, from, to);
     int64_t now = fit_least_height(m->f, pool, from, to, 0);
     share /= CHUNKS_FACTOR;
     chunks *= CHUNKS_FACTOR;
@@ -227,9 +239,53 @@ static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) 
   return true;
 }
 
+/* The share of the least peak that the widest product of a layer has, at the smallest micro-batch. */
+static double widest_share(const FitPool *f, const PhasePool *pool, int64_t at) {
+  const Family *fam = &pool->families.at[0];
+  const StorageMap *map = &fam->micro[0]->map;
+  Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at);
+  int64_t widest = 0;
+  for (int u = 0; u < map->nunits; u++) {
+    const Node *n = map->unit[u].value < 0 ? NULL : node_of(fam->micro[0]->clusters.g, map->unit[u].value);
+    if (n && n->op == OP_DOT && n->phase == PH_FORWARD && n->layer >= 0) widest = max64(widest, p.unit_bytes[u]);
+  }
+  int64_t height = fit_least_height(f, pool, 0, pool->families.n, at);
+  return (double)widest / (double)fit_whole_peak(f, f->res.n - 1, NULL, height);
+}
+
+/* The families with so many chunks of the loss head once more, MLPs in chunks; with the same traces, where each rebuild is that
+ * of one chunk. */
+static bool add_mlp_chunks(const Makes *m, int chunks, int mlp_chunks) {
+  PhasePool *pool = m->pool;
+  int whole = pool->families.n;
+  Cut plain = plain_cut(chunks), cut = plain;
+  cut.mlp_chunks = mlp_chunks;
+  if (!fit_families(&m->f->x, cut, m->batch, m->n, pool)) return false;
+  for (int i = whole; i < pool->families.n; i++)
+    for (int j = 0; j < whole; j++)
+      if (same_cut(pool->families.at[j].cut, plain)) fit_translate(&m->f->x, &pool->families.at[j], &pool->families.at[i]);
+  return true;
+}
+
+/* What an MLP holds inside, at once with its gradients, is about four such products. Where that is little, chunks of it gain
+ * nothing; nor do they without recompute. */
+static bool chunk_mlps(const Makes *m) {
+  const FitPool *f = m->f;
+  PhasePool *pool = m->pool;
+  int forced = f->args.mlp_chunks, whole = pool->families.n;
+  if (forced == 0 && f->x.recompute != RC_NONE && widest_share(f, pool, m->batch[0]) >= 1.0 / 64)
+    return add_mlp_chunks(m, pool->families.at[whole - 1].cut.chunks, MLP_CHUNKS);
+  for (int i = 0; i < whole && forced > 1; i++) {
+    int chunks = pool->families.at[i].cut.chunks;
+    if (i > 0 && chunks == pool->families.at[i - 1].cut.chunks) continue;
+    if (!add_mlp_chunks(m, chunks, forced)) return false;
+  }
+  return true;
+}
+
 static bool any_squares(const PhasePool *pool) {
   for (int i = 0; i < pool->families.n; i++)
-    if (pool->families.at[i].kind == MICRO_SQUARES) return true;
+    if (pool->families.at[i].cut.kind == MICRO_SQUARES) return true;
   return false;
 }
 
@@ -246,16 +302,18 @@ static bool finish_early(const Makes *m, GraphChoice c) {
 
 /* The same families for groups of micro-batches, with the same traces for each member; unless there are some. */
 static bool add_group(const Makes *m, int chunks, int group, MicroKind kind) {
+  Cut one = plain_cut(chunks), cut = one;
+  cut.group = group;
+  cut.kind = kind;
   PhasePool *pool = m->pool;
   int plain = pool->families.n;
   for (int i = 0; i < plain; i++)
-    if (pool->families.at[i].group == group && pool->families.at[i].kind == kind) return true;
-  if (!fit_families(&m->f->x, chunks, group, kind, m->batch, m->n, pool)) return false;
+    if (pool->families.at[i].cut.group == group && pool->families.at[i].cut.kind == kind) return true;
+  if (!fit_families(&m->f->x, cut, m->batch, m->n, pool)) return false;
   for (int i = plain; i < pool->families.n; i++)
     for (int j = 0; j < plain; j++) {
       const Family *like = &pool->families.at[j];
-      if (like->chunks == chunks && like->group == 1 && like->kind == MICRO_PLAIN)
-        fit_translate(&m->f->x, like, &pool->families.at[i]);
+      if (same_cut(like->cut, one)) fit_translate(&m->f->x, like, &pool->families.at[i]);
     }
   return true;
 }
@@ -265,7 +323,7 @@ static bool add_groups(const Makes *m) {
   int group = m->f->args.group, split = m->f->args.chunks > 0 ? m->f->args.chunks : 1;
   if (group == 1) return true;
   for (int i = 0; i < m->pool->families.n && m->f->args.chunks == 0; i++)
-    if (m->pool->families.at[i].chunks == CHUNKS_FACTOR) split = CHUNKS_FACTOR;
+    if (m->pool->families.at[i].cut.chunks == CHUNKS_FACTOR) split = CHUNKS_FACTOR;
   bool squares = m->f->res.at[m->f->res.n - 1].micro;
   return add_group(m, split, group, MICRO_PLAIN) &&
          (!squares || add_group(m, split, group, MICRO_SQUARES));
@@ -287,8 +345,7 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   Makes m = {.f = f, .pool = pool, .before = before};
   m.batch = micro_batches(f, pool->phase, &m.n);
   int forced = f->args.chunks;
-  GraphChoice c = {
-      .phase = pool->phase, .micro_batch = m.batch[0], .chunks = forced > 0 ? forced : 1};
+  GraphChoice c = cut_choice(pool->phase, m.batch[0], plain_cut(forced > 0 ? forced : 1));
   TrainGraphs g = {0};
   if (!f->like) {
     g = train_graphs(f->x.job, f->x.arena, &c);
@@ -300,7 +357,7 @@ static bool add_families(FitPool *f, PhasePool *pool, const PhasePool *before) {
   if (f->like) return take_families(&m, c);
   bool made = make_families(&m, &g, forced);
   for (int i = 0; i < pool->families.n; i++) fit_solve_end(&f->x, &pool->families.at[i]);
-  return made && finish_early(&m, c) && add_groups(&m);
+  return made && chunk_mlps(&m) && finish_early(&m, c) && add_groups(&m);
 }
 
 /* ---- the pool ---- */

@@ -46,10 +46,29 @@ typedef struct {
   int n, cap; /* cap: a power of two, or 0 */
 } StagedCache;
 
+/* How a micro-batch program is cut. */
 typedef struct {
-  int phase, chunks;
+  int chunks, mlp_chunks; /* of the loss head, of each MLP; 1 = whole */
   int group;           /* members of a micro-batch that go through a layer one after another; 1 = whole */
   MicroKind kind;      /* group > 1: not MICRO_UPDATES */
+} Cut;
+
+static inline bool same_cut(Cut a, Cut b) {
+  return a.chunks == b.chunks && a.mlp_chunks == b.mlp_chunks && a.group == b.group && a.kind == b.kind;
+}
+static inline GraphChoice cut_choice(int phase, int64_t micro_batch, Cut cut) {
+  return (GraphChoice){.phase = phase,
+                       .micro_batch = micro_batch,
+                       .chunks = cut.chunks,
+                       .mlp_chunks = cut.mlp_chunks,
+                       .group = cut.group,
+                       .early_squares = cut.kind == MICRO_SQUARES,
+                       .early_update = cut.kind == MICRO_UPDATES};
+}
+
+typedef struct {
+  int phase;
+  Cut cut;
   bool apart;          /* kernels end at what backward keeps: less is rebuilt, more is launched */
   int64_t at_a, at_b;  /* micro-batches that were built; equal when there is one */
   int64_t least, most; /* micro-batches that it stands for */
@@ -118,20 +137,22 @@ typedef struct {
 void fit_build_all(const FitContext *x, int n, FitBuild *list, Arena *a);
 /* Same clusters, units and in-place chances: a trace of one is a trace of the other. */
 bool fit_same_structure(const Built *a, const Built *b);
-/* Families of a phase, number of chunks and kind for those of the micro-batches all[0..nall) (ascending) that divide into `group`
+/* Families of a phase and cut for those of the micro-batches all[0..nall) (ascending) that divide into its group
  * members. first is a graph that was built for the least of them already, or NULL. */
 typedef struct FitGraphs FitGraphs;
-FitGraphs *fit_graphs(const FitContext *x, int phase, int chunks, int group, MicroKind kind, const int64_t *all, int nall,
+FitGraphs *fit_graphs(const FitContext *x, int phase, Cut cut, const int64_t *all, int nall,
                       const Graph *first);
 /* Adds those of one way of fusing, if they are wanted; false when a graph cannot be planned, which the job's diagnostics tell. */
 bool fit_add_fused(FitGraphs *g, bool apart, PhasePool *out);
 /* Joined ones, then those apart. */
-bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
-                  int nall, PhasePool *out);
+bool fit_families(const FitContext *x, Cut cut, const int64_t *all, int nall, PhasePool *out);
 /* Finds what can be rebuilt at the smallest micro-batch, in a thread of its own from begin on, and
  * adds the traces that are new at the end. An end without a begin does nothing. */
 void fit_solve_begin(const FitContext *x, Family *f);
 void fit_solve_end(const FitContext *x, Family *f);
+/* Adds a trace, unless there is one with the same steps; its index. `order` is the arena's. */
+int fit_add_trace(const FitContext *x, Family *f, int n, const int *order);
+/* ---- fit_translate.c ---- */
 /* Adds the traces of another family of the same fusion, clusters matched by name and occurrence,
  * where they can run.
  * Any trace whose inputs were made before is right; what it is worth is priced like any other. */
@@ -180,6 +201,7 @@ int64_t fit_capped_budget(const PlanArgs *args);
 int64_t fit_least_height(const FitPool *f, const PhasePool *pool, int from, int to, int64_t at);
 /* Chunks that the graph really has. */
 int fit_chunks_of(const Graph *g);
+int fit_mlp_chunks_of(const Graph *g);
 static inline int64_t max64(int64_t a, int64_t b) {
   return a > b ? a : b;
 }

@@ -34,12 +34,7 @@ static const Built *built_for(const Choice *c) {
 static void build_programs(const FitPool *f, Arena *a, const Choice *c, FitBuild *list) {
   const Family *fam = c->family;
   const PhasePool *pool = &f->phase[fam->phase];
-  GraphChoice g = {.phase = fam->phase,
-                   .micro_batch = c->micro_batch,
-                   .chunks = fam->chunks,
-                   .group = fam->group,
-                   .early_squares = fam->kind == MICRO_SQUARES,
-                   .early_update = fam->kind == MICRO_UPDATES};
+  GraphChoice g = cut_choice(fam->phase, c->micro_batch, fam->cut);
   if (f->like) {
     TrainGraphs all = train_graphs(f->x.job, a, &g);
     list[PROG_MICRO].graph = all.micro;
@@ -51,7 +46,7 @@ static void build_programs(const FitPool *f, Arena *a, const Choice *c, FitBuild
     micro.micro_only = eval.eval_only = true;
     list[PROG_MICRO].like = built_for(c);
     if (!list[PROG_MICRO].like) list[PROG_MICRO].graph = train_graphs(f->x.job, a, &micro).micro;
-    list[PROG_UPDATE].like = pool->update[fam->kind];
+    list[PROG_UPDATE].like = pool->update[fam->cut.kind];
     list[PROG_EVAL].graph = train_graphs(f->x.job, a, &eval).eval;
     list[PROG_SAMPLE].like = pool->sample;
   }
@@ -72,7 +67,8 @@ static bool assemble_choice(const FitPool *f, Plan *p, Arena *a, const Choice *c
   PlanPhase ph = {.phase = fam->phase,
                   .micro_batch = c->micro_batch,
                   .chunks = fit_chunks_of(micro->clusters.g),
-                  .group = fam->group};
+                  .mlp_chunks = fit_mlp_chunks_of(micro->clusters.g),
+                  .group = fam->cut.group};
   ph.accumulation = ceil_div(phase_samples(f->x.job, fam->phase), c->micro_batch);
   ph.recompute = c->trace == 0 ? RC_NONE : (RecomputeMode)f->x.recompute;
   ph.step_ns = c->step_ns;
@@ -112,11 +108,8 @@ static void find_peak(const FitPool *f, const PhasePool *pool, Choice *c) {
   Plan *p = fit_new_plan(f, scratch, c->res);
   if (micro) {
     const Trace *t = &c->family->traces.at[c->trace];
-    GraphChoice g = {.phase = pool->phase,
-                     .micro_batch = c->micro_batch,
-                     .chunks = c->family->chunks,
-                     .group = c->family->group,
-                     .eval_only = true};
+    GraphChoice g = cut_choice(pool->phase, c->micro_batch, c->family->cut);
+    g.eval_only = true;
     assemble_program(p, scratch, micro->clusters.g->name, &micro->map, t->n, t->order, 0);
     FitBuild eval = {.graph = train_graphs(f->x.job, scratch, &g).eval};
     fit_build_all(&f->x, 1, &eval, scratch);
@@ -245,10 +238,11 @@ static Plan *select_within(const FitPool *f, Arena *a, int64_t budget, Choice **
 
 static Candidate candidate_of(const FitPool *f, const Choice *c) {
   return (Candidate){.micro_batch = c->micro_batch,
-                     .chunks = c->family->chunks,
-                     .group = c->family->group,
+                     .chunks = c->family->cut.chunks,
+                     .mlp_chunks = c->family->cut.mlp_chunks,
+                     .group = c->family->cut.group,
                      .front = c->trace,
-                     .early_update = c->family->kind == MICRO_UPDATES,
+                     .early_update = c->family->cut.kind == MICRO_UPDATES,
                      .peak_bytes = c->peak >= 0 && c->peak != INT64_MAX ? c->peak : c->estimate,
                      .step_ns = c->step_ns,
                      .host_bytes = fit_host_bytes(f, c)};
@@ -272,7 +266,7 @@ static void add_passed(const FitPool *f, const PhasePool *pool, const Choice *ch
       bool known = false;
       for (int k = 0; k < r->passed.n; k++)
         known |= r->passed.at[k].micro_batch == x.micro_batch &&
-                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].group == x.group && r->passed.at[k].step_ns == x.step_ns;
+                 r->passed.at[k].chunks == x.chunks && r->passed.at[k].mlp_chunks == x.mlp_chunks && r->passed.at[k].group == x.group && r->passed.at[k].step_ns == x.step_ns;
       if (!known) vec_push(a, &r->passed, x);
       break;
     }

@@ -7,13 +7,15 @@
 
 bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64_t *batch, int n) {
   int all = pool->families.n;
-  for (int k = 0; k < all && pool->families.at[k].kind == MICRO_PLAIN; k++) {
-    int chunks = pool->families.at[k].chunks, from = pool->families.n;
-    if (k > 0 && pool->families.at[k - 1].chunks == chunks) continue;
-    if (!fit_families(&f->x, chunks, 1, kind, batch, n, pool)) return false;
+  for (int k = 0; k < all && pool->families.at[k].cut.kind == MICRO_PLAIN; k++) {
+    Cut plain = pool->families.at[k].cut, cut = plain;
+    int from = pool->families.n;
+    if (k > 0 && same_cut(pool->families.at[k - 1].cut, plain)) continue;
+    cut.kind = kind;
+    if (!fit_families(&f->x, cut, batch, n, pool)) return false;
     for (int i = from; i < pool->families.n; i++)
       for (int j = 0; j < all; j++)
-        if (pool->families.at[j].chunks == chunks && pool->families.at[j].kind == MICRO_PLAIN)
+        if (same_cut(pool->families.at[j].cut, plain))
           fit_translate(&f->x, &pool->families.at[j], &pool->families.at[i]);
   }
   return true;
@@ -38,7 +40,7 @@ const bool *fit_unused_accumulators(const FitPool *f, const PhasePool *pool) {
   for (int p = 0; pool && p < f->nphases; p++)
     for (int i = 0; i < pool[p].families.n; i++) {
       const Family *fam = &pool[p].families.at[i];
-      for (int u = 0; fam->kind == MICRO_UPDATES && u < fam->micro[0]->map.nunits; u++)
+      for (int u = 0; fam->cut.kind == MICRO_UPDATES && u < fam->micro[0]->map.nunits; u++)
         if (fam->micro[0]->map.unit[u].var >= 0) absent[fam->micro[0]->map.unit[u].var] = false;
     }
   return absent;

@@ -10,10 +10,6 @@
 #include "pass_table.h"
 #include "rewrite.h"
 
-static bool is_made(const Unit *u) {
-  return u->var < 0 && u->input < 0;
-}
-
 static Built build_of(const FitContext *x, Clusters clusters, Arena *a) {
   Built b = {.clusters = clusters};
   cost_clusters(&b.clusters, x->target, &x->job->precision);
@@ -149,7 +145,7 @@ static Trace as_it_stands(const Built *b, Arena *a) {
   return t;
 }
 
-/* Graphs of one phase, number of chunks and kind, each made once, and their clusters, joined and apart. */
+/* Graphs of one phase and cut, each made once, and their clusters, joined and apart. */
 typedef struct {
   int64_t at;
   const Graph *graph;
@@ -160,8 +156,8 @@ enum { MOST_KNOWN = 4, PAIR = 2 };
 
 struct FitGraphs {
   const FitContext *x;
-  int phase, chunks, group;
-  MicroKind kind;
+  int phase;
+  Cut cut;
   const int64_t *batch;
   int n;
   KnownGraph known[MOST_KNOWN];
@@ -177,13 +173,8 @@ static KnownGraph *known_at(FitGraphs *b, int64_t at) {
 /* False when the graph cannot be planned. */
 static bool make_graph(FitGraphs *b, int64_t at) {
   if (known_at(b, at)) return true;
-  GraphChoice c = {.phase = b->phase,
-                   .micro_batch = at,
-                   .chunks = b->chunks,
-                   .group = b->group,
-                   .micro_only = true,
-                   .early_squares = b->kind == MICRO_SQUARES,
-                   .early_update = b->kind == MICRO_UPDATES};
+  GraphChoice c = cut_choice(b->phase, at, b->cut);
+  c.micro_only = true;
   TrainGraphs g = train_graphs(b->x->job, b->x->arena, &c);
   if (!g.micro) return false;
   if (b->nknown == MOST_KNOWN) b->known[--b->nknown - 1] = b->known[MOST_KNOWN - 1]; /* the last two may be a pair */
@@ -215,9 +206,7 @@ static bool add_families(FitGraphs *b, bool apart, PhasePool *out) {
   const int64_t *batch = b->batch;
   for (int i = 0; i < b->n; i++) {
     Family f = {.phase = b->phase,
-                .chunks = b->chunks,
-                .group = b->group,
-                .kind = b->kind,
+                .cut = b->cut,
                 .apart = apart,
                 .at_a = batch[i],
                 .at_b = batch[i],
@@ -240,13 +229,13 @@ static bool add_families(FitGraphs *b, bool apart, PhasePool *out) {
   return true;
 }
 
-FitGraphs *fit_graphs(const FitContext *x, int phase, int chunks, int group, MicroKind kind, const int64_t *all, int nall,
+FitGraphs *fit_graphs(const FitContext *x, int phase, Cut cut, const int64_t *all, int nall,
                       const Graph *first) {
   FitGraphs *b = arena_new_of(x->arena, FitGraphs);
-  *b = (FitGraphs){.x = x, .phase = phase, .chunks = chunks, .group = group, .kind = kind};
+  *b = (FitGraphs){.x = x, .phase = phase, .cut = cut};
   int64_t *batch = arena_array(x->arena, int64_t, nall + 1);
   for (int i = 0; i < nall; i++)
-    if (all[i] % group == 0) batch[b->n++] = all[i];
+    if (all[i] % cut.group == 0) batch[b->n++] = all[i];
   b->batch = batch;
   if (first) b->known[b->nknown++] = (KnownGraph){.at = batch[0], .graph = first};
   return b;
@@ -254,13 +243,12 @@ FitGraphs *fit_graphs(const FitContext *x, int phase, int chunks, int group, Mic
 
 bool fit_add_fused(FitGraphs *b, bool apart, PhasePool *out) {
   bool rebuilds = b->x->recompute != RC_NONE;
-  bool wanted = apart ? rebuilds : b->group == 1 || !rebuilds; /* where there are groups memory is short */
+  bool wanted = apart ? rebuilds : b->cut.group == 1 || !rebuilds; /* where there are groups memory is short */
   return !wanted || add_families(b, apart, out);
 }
 
-bool fit_families(const FitContext *x, int chunks, int group, MicroKind kind, const int64_t *all,
-                  int nall, PhasePool *out) {
-  FitGraphs *b = fit_graphs(x, out->phase, chunks, group, kind, all, nall, NULL);
+bool fit_families(const FitContext *x, Cut cut, const int64_t *all, int nall, PhasePool *out) {
+  FitGraphs *b = fit_graphs(x, out->phase, cut, all, nall, NULL);
   return fit_add_fused(b, false, out) && fit_add_fused(b, true, out);
 }
 
@@ -367,7 +355,7 @@ static RecProblem problem_of(const FitContext *x, const Built *b, const Priced *
 }
 
 /* Index of the trace in the family, which takes it when it is new. */
-static int add_trace(const FitContext *x, Family *f, int n, const int *order) {
+int fit_add_trace(const FitContext *x, Family *f, int n, const int *order) {
   for (int i = 0; i < f->traces.n; i++)
     if (f->traces.at[i].n == n && !memcmp(f->traces.at[i].order, order, sizeof *order * (size_t)n))
       return i;
@@ -379,7 +367,7 @@ static int add_trace(const FitContext *x, Family *f, int n, const int *order) {
 
 /* Of one front a trace is kept when it saves this part of the span, or when the next would take
  * this much more time than the last that was kept. */
-enum { MOST_TRACES = 64, MOST_TRACES_OF_MEMBERS = 16 };
+enum { MOST_TRACES = 64 };
 #define STEEP 1.02
 
 /* One call of the solver. What it shares with other threads is not written. */
@@ -434,7 +422,7 @@ void fit_solve_begin(const FitContext *x, Family *f) {
 
 static int add_solved(const FitContext *x, Family *f, const RecPlan *plan) {
   size_t size = sizeof *plan->trace * (size_t)plan->ntrace;
-  return add_trace(x, f, plan->ntrace, arena_copy(x->arena, plan->trace, size));
+  return fit_add_trace(x, f, plan->ntrace, arena_copy(x->arena, plan->trace, size));
 }
 
 void fit_solve_end(const FitContext *x, Family *f) {
@@ -446,149 +434,4 @@ void fit_solve_end(const FitContext *x, Family *f) {
   for (int i = 0; i < s->kept.n; i++) add_solved(x, f, s->kept.at[i]);
   if (!s->layers && !s->all) f->full = f->traces.n - 1; /* all that can be */
   arena_free(s->arena);
-}
-
-/* ---- traces of another family ---- */
-
-typedef struct {
-  uint64_t name;
-  int cluster;
-} Named;
-
-static int by_name(const void *a, const void *b) {
-  const Named *x = a, *y = b;
-  if (x->name != y->name) return x->name < y->name ? -1 : 1;
-  return (x->cluster > y->cluster) - (x->cluster < y->cluster);
-}
-
-/* Clusters of one member of a group (0: all). */
-static Named *sorted_names(const Clusters *c, int member, Arena *a, int *count) {
-  Named *list = arena_array(a, Named, c->n + 1);
-  int n = 0;
-  for (int i = 0; i < c->n; i++)
-    if (!member || c->at[i].member == member)
-      list[n++] =
-          (Named){hash_text(c->at[i].name ? c->at[i].name : "") + (uint64_t)c->at[i].kind, i};
-  qsort(list, (size_t)n, sizeof *list, by_name);
-  *count = n;
-  return list;
-}
-
-/* Per cluster of `from`: the member's of equal name and occurrence, or -1. */
-static void match_clusters(const Clusters *from, const Clusters *to, int member, Arena *a,
-                           int *map) {
-  int nx, ny;
-  Named *x = sorted_names(from, 0, a, &nx), *y = sorted_names(to, member, a, &ny);
-  for (int i = 0; i < from->n; i++) map[i] = -1;
-  for (int i = 0, j = 0; i < nx && j < ny;) {
-    if (x[i].name == y[j].name) {
-      map[x[i++].cluster] = y[j++].cluster;
-    } else if (x[i].name < y[j].name) {
-      i++;
-    } else {
-      j++;
-    }
-  }
-}
-
-/* Every input of every step was made by an earlier one, and no variable is read that a later cluster has assigned: a rebuild
- * after the update of its weight. last_assign: per unit, -1. */
-static bool can_run(const StorageMap *m, int n, const int *order, bool *made, int *last_assign) {
-  for (int s = 0; s < n; s++) {
-    const Cluster *c = &m->clusters->at[order[s]];
-    for (int k = 0; k < c->nin; k++) {
-      int unit = m->place[c->in[k]].unit;
-      if (is_made(&m->unit[unit]) && !made[unit]) return false;
-      if (last_assign[unit] > order[s]) return false;
-    }
-    for (int k = 0; k < c->nout; k++) {
-      int unit = m->out[order[s]][k].unit;
-      made[unit] = true;
-      if (m->unit[unit].var >= 0 && last_assign[unit] < order[s]) last_assign[unit] = order[s];
-    }
-  }
-  return true;
-}
-
-/* How a program stands in one that has it once per member of a group. */
-typedef struct {
-  int nfrom, nto, members;
-  int *map;  /* per member and cluster of the first: its like, or -1 */
-  int *back; /* per cluster of the second: its like, or -1 */
-  int *of;   /* per cluster of the second: its member, from 0 */
-  bool *seen, *done, *made;
-  int *at; /* per member: how far its trace has come */
-} Match;
-
-static Match match_programs(const Built *from, const Built *to, int members, Arena *a) {
-  const Clusters *x = &from->clusters, *y = &to->clusters;
-  Match m = {.nfrom = x->n, .nto = y->n, .members = members};
-  m.map = arena_array(a, int, members * x->n + 1);
-  m.back = arena_array(a, int, y->n + 1);
-  m.of = arena_array(a, int, y->n + 1);
-  m.seen = arena_array(a, bool, members * x->n + 1);
-  m.done = arena_array(a, bool, y->n + 1);
-  m.made = arena_array(a, bool, to->map.nunits + 1);
-  m.at = arena_array(a, int, members + 1);
-  for (int j = 0; j < y->n; j++) {
-    m.back[j] = -1;
-    m.of[j] = members > 1 && y->at[j].member > 0 ? y->at[j].member - 1 : 0;
-  }
-  for (int k = 0; k < members; k++) {
-    int *map = m.map + k * x->n;
-    match_clusters(x, y, members > 1 ? k + 1 : 0, a, map);
-    for (int i = 0; i < x->n; i++) {
-      if (map[i] >= 0)
-        m.back[map[i]] = i;
-      else
-        map[i] = m.map[i]; /* what all members share stands with the first */
-    }
-  }
-  return m;
-}
-
-/* Walks both programs: before each cluster of `to` stand the rebuilds that stood before its like, those of its member.
- * 0: not possible. */
-static int translate_trace(const Trace *t, Match *m, int *out) {
-  int n = 0;
-  memset(m->seen, 0, sizeof *m->seen * (size_t)(m->nfrom * m->members));
-  memset(m->done, 0, sizeof *m->done * (size_t)m->nto);
-  memset(m->at, 0, sizeof *m->at * (size_t)m->members);
-  for (int j = 0; j < m->nto; j++) {
-    int *at = &m->at[m->of[j]];
-    const int *map = m->map + m->of[j] * m->nfrom;
-    bool *seen = m->seen + m->of[j] * m->nfrom;
-    while (m->back[j] >= 0 && !seen[m->back[j]] && *at < t->n) {
-      int i = t->order[(*at)++];
-      if (!seen[i]) {
-        seen[i] = true;
-        continue;
-      }
-      if (map[i] < 0 || !m->done[map[i]]) return 0;
-      out[n++] = map[i];
-    }
-    out[n++] = j;
-    m->done[j] = true;
-  }
-  return n;
-}
-
-void fit_translate(const FitContext *x, const Family *from, Family *to) {
-  if (x->recompute == RC_NONE || from->apart != to->apart) return;
-  const StorageMap *map = &to->micro[0]->map;
-  int members = from->group == to->group ? 1 : to->group;
-  Match m = match_programs(from->micro[0], to->micro[0], members, x->arena);
-  int stride = members > 1 ? ceil_div(from->traces.n, MOST_TRACES_OF_MEMBERS) : 1;
-  int *assign = arena_array(x->arena, int, map->nunits + 1);
-  for (int k = 1; k < from->traces.n; k++) {
-    if (k % stride && k != from->full && k < from->traces.n - 1) continue;
-    const Trace *t = &from->traces.at[k];
-    int *order = arena_array(x->arena, int, members * t->n + m.nto + 1);
-    int n = translate_trace(t, &m, order);
-    memset(m.made, 0, sizeof *m.made * (size_t)map->nunits);
-    memset(assign, -1, sizeof *assign * (size_t)map->nunits);
-    if (n <= m.nto || !can_run(map, n, order, m.made, assign)) continue;
-    int at = add_trace(x, to, n, order);
-    if (k == from->full && !to->full) to->full = at;
-  }
 }

@@ -158,9 +158,9 @@ static void add_resident(const Pricing *x, const Bare *b, FamilyUses *const *use
   const Trace *t = &b->family->traces.at[b->trace];
   StageProblem s = {0}; /* but for the uses the same with each residency */
   for (int res = 0; res < f->res.n; res++) {
-    if (f->res.at[res].host_bytes == 0 || micro_kind(&f->res.at[res]) != b->family->kind) continue;
+    if (f->res.at[res].host_bytes == 0 || micro_kind(&f->res.at[res]) != b->family->cut.kind) continue;
     Choice c = fit_choice(x, b, res);
-    if (b->family->kind == MICRO_PLAIN) {
+    if (b->family->cut.kind == MICRO_PLAIN) {
       fit_add_choice(x, c, b, fit_bare_ns(x, b), b->height);
       continue;
     }
@@ -198,7 +198,7 @@ static void bare_traces(const Pricing *x, const Family *fam, const Priced *price
       b.ns += price->ns[t->order[s]];
     }
     for (int res = 0; res < f->res.n; res++)
-      if (f->res.at[res].host_bytes == 0 && micro_kind(&f->res.at[res]) == fam->kind)
+      if (f->res.at[res].host_bytes == 0 && micro_kind(&f->res.at[res]) == fam->cut.kind)
         fit_add_choice(x, fit_choice(x, &b, res), &b, fit_bare_ns(x, &b), b.height);
     vec_push(x->arena, out, b);
   }
@@ -209,7 +209,7 @@ static FamilyUses **family_uses(const FitPool *f, const Family *fam, Arena *a) {
   FamilyUses **uses = arena_array(a, FamilyUses *, f->res.n + 1);
   const StorageMap *m = &fam->micro[0]->map;
   for (int res = 0; res < f->res.n; res++) {
-    if (micro_kind(&f->res.at[res]) != fam->kind || fam->kind == MICRO_PLAIN) continue;
+    if (micro_kind(&f->res.at[res]) != fam->cut.kind || fam->cut.kind == MICRO_PLAIN) continue;
     const bool *host = f->res.at[res].host;
     uses[res] = arena_new_of(a, FamilyUses);
     uses[res]->items = stage_items(m, f->x.job->vars, host, &(SavedSet){0}, NULL, a);
@@ -247,10 +247,11 @@ static Pricing add_micro_batch(const FitPool *f, PhasePool *pool, int64_t at, Fa
   x.price = arena_array(x.arena, Priced, pool->families.n + 1);
   for (int i = 0; i < pool->families.n; i++) {
     const Family *fam = &pool->families.at[i];
-    if (at < fam->least || at > fam->most || at % fam->group) continue;
-    if (fam->group != f->args.group) continue;
+    if (at < fam->least || at > fam->most || at % fam->cut.group) continue;
+    if (fam->cut.group != f->args.group) continue;
+    if (f->args.mlp_chunks > 0 && fam->cut.mlp_chunks != f->args.mlp_chunks) continue;
     x.price[i] = fit_price(&here, fam->micro, fam->at_a, fam->at_b, at);
-    bare_traces(&x, fam, &x.price[i], &list[fam->kind]);
+    bare_traces(&x, fam, &x.price[i], &list[fam->cut.kind]);
   }
   for (int kind = 0; kind < MICRO_KINDS; kind++) add_best(&x, &list[kind], (MicroKind)kind, uses);
   return x;
@@ -261,8 +262,10 @@ static int by_time(const void *a, const void *b) {
   if (x->step_ns != y->step_ns) return x->step_ns < y->step_ns ? -1 : 1;
   if (x->estimate != y->estimate) return x->estimate < y->estimate ? -1 : 1;
   if (x->res != y->res) return x->res < y->res ? -1 : 1;
-  if (x->family->chunks != y->family->chunks) return x->family->chunks < y->family->chunks ? -1 : 1;
-  if (x->family->group != y->family->group) return x->family->group < y->family->group ? -1 : 1;
+  const Cut *p = &x->family->cut, *q = &y->family->cut;
+  if (p->chunks != q->chunks) return p->chunks < q->chunks ? -1 : 1;
+  if (p->mlp_chunks != q->mlp_chunks) return p->mlp_chunks < q->mlp_chunks ? -1 : 1;
+  if (p->group != q->group) return p->group < q->group ? -1 : 1;
   if (x->micro_batch != y->micro_batch) return x->micro_batch < y->micro_batch ? -1 : 1;
   if (x->room != y->room) return x->room < y->room ? -1 : 1;
   int64_t saves = (x->saved ? x->saved->bytes : 0) - (y->saved ? y->saved->bytes : 0);

@@ -123,7 +123,7 @@ static void add_part(Saving *s, const Timeline *time, const SavedSet *all, int p
   s->height = fit_height(&s->rest, &(Trace){.time = s->time}, s->live);
   for (int res = 0; res < f->res.n; res++) {
     const Residency *r = &f->res.at[res];
-    if (!r->whole || micro_kind(r) != s->bare->family->kind ||
+    if (!r->whole || micro_kind(r) != s->bare->family->cut.kind ||
         s->saved.bytes > f->args.host_bytes - r->host_bytes)
       continue;
     add_with(s, res);

@@ -65,7 +65,7 @@ void fit_take_families(const PhasePool *from, const int *number, int nvars, bool
                        PhasePool *to) {
   for (int i = 0; i < from->families.n; i++) {
     Family f = from->families.at[i];
-    if (f.kind == MICRO_UPDATES || (f.kind == MICRO_SQUARES && !squares)) continue;
+    if (f.cut.kind == MICRO_UPDATES || (f.cut.kind == MICRO_SQUARES && !squares)) continue;
     bool alone = f.micro[0] == f.micro[1];
     f.micro[0] = renumbered(f.micro[0], number, nvars, a);
     f.micro[1] = alone ? f.micro[0] : renumbered(f.micro[1], number, nvars, a);

@@ -226,7 +226,7 @@ static Graph *micro_graph(const Job *job, Arena *a, const GraphChoice *c) {
   g->name = intern("micro");
   pass_done(PASS_ACCUMULATE, g, a);
   g = pass_done(PASS_SIMPLIFY, graph_simplify(g, a, false), a);
-  g = pass_done(PASS_REMAT, graph_remat(g, a), a);
+  g = pass_done(PASS_REMAT, graph_remat(graph_part_tiles(g, a), a), a);
   if (!c->early_update) return g;
   return pass_done(PASS_OPTIMIZER, finish(early_update_graph(job, g, a, c->phase), "step"), a);
 }

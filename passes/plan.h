@@ -210,6 +210,7 @@ typedef struct {
   int phase;              /* training phase */
   int64_t micro_batch, accumulation;
   int chunks;
+  int mlp_chunks;         /* as in GraphChoice */
   int group;              /* equal parts of the micro-batch that go through each layer one after another; 1 = whole */
   RecomputeMode recompute;
   int programs[PHASE_PROGRAMS]; /* index in Plan.programs or -1. Without an update, micro has it (early_update) */
@@ -256,6 +257,7 @@ typedef struct {
   int recompute;           /* RecomputeMode, or -1 = as the model says */
   int64_t micro_batch;     /* 0 = the planner chooses */
   int chunks;              /* 0 = the planner chooses */
+  int mlp_chunks;          /* 0 = the planner chooses */
   int group;               /* as in GraphChoice; 0 = 1 */
   bool check;              /* run check.c on the result */
   bool only_if_it_can;     /* give up without a floor when variables and beside_bytes exceed the budget */
@@ -265,7 +267,7 @@ typedef struct {
 /* One candidate of the outer search, kept for "not chosen" and "more budget". */
 typedef struct {
   int64_t micro_batch;
-  int chunks, group;
+  int chunks, mlp_chunks, group;
   int front;               /* index in that graph's recompute front */
   bool early_update;
   int64_t peak_bytes, step_ns;

@@ -28,12 +28,16 @@ const char *rate_unit(const FitResult *r, int phase) {
   return r->job->phases.at[phase].unit == BATCH_IMAGES ? "img/s" : "tok/s";
 }
 
-char *candidate_text(Arena *a, const Candidate *c) {
+char *candidate_how(Arena *a, const Candidate *c) {
   const char *chunks = c->chunks > 1 ? arena_printf(a, ", loss in %d chunks", c->chunks) : "";
+  const char *mlps = c->mlp_chunks > 1 ? arena_printf(a, ", MLPs in %d chunks", c->mlp_chunks) : "";
   const char *group = c->group > 1 ? arena_printf(a, ", layers in %d parts", c->group) : "";
-  return arena_printf(a, "B=%-4lld %s%s%s%s", (long long)c->micro_batch,
-                      c->front ? "recompute" : "no recompute", chunks, group,
+  return arena_printf(a, "%s%s%s%s%s", c->front ? "recompute" : "no recompute", chunks, mlps, group,
                       c->early_update ? ", early updates" : "");
+}
+
+char *candidate_text(Arena *a, const Candidate *c) {
+  return arena_printf(a, "B=%-4lld %s", (long long)c->micro_batch, candidate_how(a, c));
 }
 
 static const char *optimizer_name(OptKind k) {
@@ -312,6 +316,13 @@ static void precision_row(const Report *x) {
   fputc('\n', x->to);
 }
 
+/* Nothing when MLPs run whole. */
+static void mlp_row(const Report *x) {
+  const PlanPhase *ph = &x->r->plan->phases.at[x->r->phase];
+  if (ph->mlp_chunks <= 1) return;
+  fprintf(x->to, "  %-15s each in %d chunks of tokens, forward and backward\n", "MLPs", ph->mlp_chunks);
+}
+
 /* Nothing when every layer runs the micro-batch as a whole. */
 static void group_row(const Report *x) {
   const PlanPhase *ph = &x->r->plan->phases.at[x->r->phase];
@@ -391,6 +402,7 @@ void plan_report(const FitResult *r, FILE *to, int columns, bool unicode) {
     ledger(&x);
     recompute_rows(&x);
     waiting_rows(&x);
+    mlp_row(&x);
     group_row(&x);
     early_row(&x);
     precision_row(&x);

@@ -30,6 +30,8 @@ const char *rate_unit(const FitResult *r, int phase);
 double bytes_per_param(const Plan *p, BufClass c, int dtype);
 /* What a candidate is, in words: "B=8, 4 chunks, part recomputed". */
 char *candidate_text(Arena *a, const Candidate *c);
+/* Without its micro-batch. */
+char *candidate_how(Arena *a, const Candidate *c);
 
 /* ---- report_recompute.c ---- */
 /* What is rebuilt or waits on the host, of equal name but for the layer. */

@@ -39,16 +39,9 @@ static void floor_parts(const Report *x) {
     part(x, "", arena_printf(x->arena, "host memory, of --host-ram %s", format_bytes(x->arena, r->args.host_bytes)), r->floor_host, "");
   if (outside > 0) part(x, "", "context and reserve", outside, "");
   const Candidate *least = r->frontier.n ? &r->frontier.at[0] : NULL;
-  const char *how =
-      !least ? ""
-             : arena_printf(
-                   x->arena, "B=%lld%s%s%s%s", (long long)least->micro_batch,
-                   least->front ? ", recompute" : ", no recompute",
-                   least->chunks > 1 ? arena_printf(x->arena, ", loss in %d chunks", least->chunks)
-                                     : "",
-                   least->group > 1 ? arena_printf(x->arena, ", layers in %d parts", least->group)
-                                    : "",
-                   least->early_update ? ", early updates" : "");
+  const char *how = !least ? ""
+                           : arena_printf(x->arena, "B=%lld, %s", (long long)least->micro_batch,
+                                          candidate_how(x->arena, least));
   part(x, "smallest arena", how, r->floor_transient, "");
 }
 

@@ -26,6 +26,7 @@ static json_t *candidate_json(const FitResult *r, const Candidate *c) {
   put_real(o, "tokens_per_second", tokens_per_second(r, r->phase, c->step_ns));
   put_int(o, "micro_batch", c->micro_batch);
   put_int(o, "chunks", c->chunks);
+  put_int(o, "mlp_chunks", c->mlp_chunks);
   put_int(o, "group", c->group);
   put_int(o, "host_bytes", c->host_bytes);
   json_object_set_new(o, "early_update", json_boolean(c->early_update));
@@ -99,6 +100,7 @@ static json_t *phase_json(const FitResult *r, const PlanPhase *ph) {
   put_int(o, "micro_batch", ph->micro_batch);
   put_int(o, "accumulation", ph->accumulation);
   put_int(o, "chunks", ph->chunks);
+  put_int(o, "mlp_chunks", ph->mlp_chunks);
   put_int(o, "group", ph->group);
   json_object_set_new(o, "early_update", json_boolean(phase_updates_early(ph)));
   put_text(o, "recompute", mode_text(ph->recompute));
@@ -156,6 +158,7 @@ static void plan_fields(json_t *o, const FitResult *r) {
   put_int(o, "micro_batch", ph->micro_batch);
   put_int(o, "accumulation", ph->accumulation);
   put_int(o, "chunks", ph->chunks);
+  put_int(o, "mlp_chunks", ph->mlp_chunks);
   put_int(o, "group", ph->group);
   json_object_set_new(o, "early_update", json_boolean(phase_updates_early(ph)));
   put_text(o, "recompute", mode_text(ph->recompute));

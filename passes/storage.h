@@ -19,6 +19,11 @@ typedef struct {
   bool result;   /* read after the program: lives to its end */
 } Unit;
 
+/* Neither a variable nor an input: a program makes it. */
+static inline bool is_made(const Unit *u) {
+  return u->var < 0 && u->input < 0;
+}
+
 typedef struct {
   int unit;                 /* -1: the value is never stored */
   int64_t offset;           /* bytes from the start of the unit */

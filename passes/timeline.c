@@ -15,10 +15,6 @@ typedef struct {
   int *now; /* per unit: the instance that holds it */
 } Walk;
 
-static bool is_made(const Unit *u) {
-  return u->var < 0 && u->input < 0;
-}
-
 static int read_instance(Walk *w, int step, int unit) {
   if (!is_made(&w->m->unit[unit])) return -1;
   int i = w->now[unit];
