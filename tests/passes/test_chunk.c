@@ -1,5 +1,5 @@
-/* test_chunk.c - where the loss head is found and where not, that chunks give the same loss, and
- * what they leave alive. */
+/* test_chunk.c - where the loss head and MLPs are found and where not, that chunks give the same loss,
+ * and what they leave alive. */
 #include "train_case.h"
 
 #include "passes/chunk.h"
@@ -146,12 +146,117 @@ static void logits_are_a_result(void **state) {
   arena_free(h.a);
 }
 
+/* ---- MLPs ---- */
+
+enum { F = 48 };
+
+static ValueId weight(Graph *g, const char *path, Shape s) {
+  return g_var(
+      g, var_add(g->vars,
+                 (Var){.path = path, .role = VAR_PARAM, .shape = s, .trainable = true, .of = -1}));
+}
+
+/* x + down(tanh(gate(x) + b) * up(x)), twice; hidden: also what lies between, of the first. */
+static ValueId two_mlps(Head *h, ValueId *hidden) {
+  Graph *g = h->g;
+  ValueId x = h->x;
+  for (int i = 0; i < 2; i++) {
+    ValueId b = weight(g, i ? "b1" : "b0", SHAPE(F));
+    ValueId gate = g_matmul(g, x, weight(g, i ? "g1" : "g0", SHAPE(D, F)));
+    ValueId up = g_matmul(g, x, weight(g, i ? "u1" : "u0", SHAPE(D, F)));
+    ValueId inside = g_binary(g, OP_MUL, g_unary(g, OP_TANH, g_bin(g, OP_ADD, gate, b)), up);
+    if (i == 0) *hidden = inside;
+    x = g_binary(g, OP_ADD, x, g_matmul(g, inside, weight(g, i ? "d1" : "d0", SHAPE(F, D))));
+  }
+  return x;
+}
+
+static ValueId sum_of_all(Graph *g, ValueId x) {
+  return g_reduce(g, OP_SUM, g_unary(g, OP_TANH, x), 3, (int64_t[]){0, 1, 2});
+}
+
+static int tiles_of(const Graph *g) {
+  int most = 0;
+  for (NodeId n = 0; n < g->nodes.n; n++)
+    if (node_at(g, n)->tile > most) most = node_at(g, n)->tile;
+  return most;
+}
+
+static void mlps_in_chunks(void **state) {
+  (void)state;
+  Head h = head_of(D, false);
+  ValueId hidden;
+  graph_result(h.g, "loss", sum_of_all(h.g, two_mlps(&h, &hidden)));
+  double whole = loss_of(h.a, h.g);
+  assert_int_equal(widest_dot(h.g), B * T * F);
+  static const int counts[] = {2, 5, B * T, 1000};
+  for (int i = 0; i < COUNT_OF(counts); i++) {
+    Graph *c = graph_chunk_mlps(h.g, h.a, counts[i]), *parted = graph_part_tiles(c, h.a);
+    int used = counts[i] < B * T ? counts[i] : B * T;
+    assert_int_equal(tiles_of(c), used);
+    assert_true(widest_dot(c) <= (B * T + used - 1) / used * F);
+    assert_null(graph_verify(c, h.a));
+    assert_null(graph_verify(parted, h.a));
+    assert_true(fabs(loss_of(h.a, c) - whole) <= 1e-13 * fabs(whole));
+    assert_true(fabs(loss_of(h.a, parted) - whole) <= 1e-13 * fabs(whole));
+    for (NodeId n = 0; n < parted->nodes.n; n++) assert_true(node_at(parted, n)->op != OP_CONCAT);
+  }
+  assert_ptr_equal(graph_chunk_mlps(h.g, h.a, 1), h.g);
+  arena_free(h.a);
+}
+
+static void expect_one_mlp(Head *h) {
+  Graph *c = graph_chunk_mlps(h->g, h->a, 3);
+  int chunked = 0;
+  for (NodeId n = 0; n < c->nodes.n; n++) chunked += node_at(c, n)->op == OP_CONCAT;
+  assert_int_equal(chunked, 1);
+  arena_free(h->a);
+}
+
+/* What lies inside of the first one is read elsewhere, or is a result. */
+static void inside_is_read(void **state) {
+  (void)state;
+  Head h = head_of(D, false);
+  ValueId hidden, x = two_mlps(&h, &hidden);
+  graph_result(h.g, "loss",
+               g_binary(h.g, OP_ADD, sum_of_all(h.g, x),
+                        g_reduce(h.g, OP_AMAX, hidden, 3, (int64_t[]){0, 1, 2})));
+  expect_one_mlp(&h);
+}
+static void inside_is_a_result(void **state) {
+  (void)state;
+  Head h = head_of(D, false);
+  ValueId hidden;
+  graph_result(h.g, "loss", sum_of_all(h.g, two_mlps(&h, &hidden)));
+  graph_result(h.g, "hidden", hidden);
+  expect_one_mlp(&h);
+}
+
+/* Tokens meet inside; a large value from outside is read there. */
+static void no_mlp(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 2; kind++) {
+    Head h = head_of(D, false);
+    ValueId wide = g_matmul(h.g, h.x, weight(h.g, "up", SHAPE(D, F)));
+    ValueId inside =
+        kind == 0 ? g_slice(h.g, wide, 1, 1, T)
+                  : g_binary(h.g, OP_MUL, wide, g_input(h.g, "mask", DT_F32, SHAPE(B, T, F)));
+    graph_result(h.g, "loss",
+                 sum_of_all(h.g, g_matmul(h.g, inside, weight(h.g, "down", SHAPE(F, D)))));
+    assert_ptr_equal(graph_chunk_mlps(h.g, h.a, 4), h.g);
+    assert_ptr_equal(graph_part_tiles(h.g, h.a), h.g);
+    arena_free(h.a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cross_entropy),  cmocka_unit_test(bias_and_smoothing),
-      cmocka_unit_test(two_exits),      cmocka_unit_test(outside_values),
-      cmocka_unit_test(narrow_head),    cmocka_unit_test(mixes_tokens),
-      cmocka_unit_test(largest_of_all), cmocka_unit_test(logits_are_a_result),
+      cmocka_unit_test(cross_entropy),      cmocka_unit_test(bias_and_smoothing),
+      cmocka_unit_test(two_exits),          cmocka_unit_test(outside_values),
+      cmocka_unit_test(narrow_head),        cmocka_unit_test(mixes_tokens),
+      cmocka_unit_test(largest_of_all),     cmocka_unit_test(logits_are_a_result),
+      cmocka_unit_test(mlps_in_chunks),     cmocka_unit_test(inside_is_read),
+      cmocka_unit_test(inside_is_a_result), cmocka_unit_test(no_mlp),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

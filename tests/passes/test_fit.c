@@ -41,6 +41,35 @@ static void the_floor_is_the_edge(void **state) {
   arena_free(a);
 }
 
+/* A long sequence of one sample: what MLPs hold inside is a large part of the floor, and chunks lower it. */
+static void mlps_in_chunks_lower_the_floor(void **state) {
+  (void)state;
+  Arena *a = arena_new();
+  JobArgs sized = {.path = MTC_SOURCE_DIR "/tests/train/models/llama.mt"};
+  vec_push(a, &sized.settings, ((Override){"train.batch", "seqs(1)"}));
+  vec_push(a, &sized.dims, ((Override){"T", "2048"}));
+  Job *job = elaborate(a, diags_new(a), &sized);
+  assert_non_null(job);
+  PlanArgs args = on_cpu(1);
+  FitResult free = plan_fit(job, a, &args);
+  args.mlp_chunks = 1;
+  FitResult whole = plan_fit(job, a, &args);
+  assert_true(free.floor_bytes < whole.floor_bytes);
+  args.mlp_chunks = 0;
+  args.budget_bytes = free.floor_bytes;
+  FitResult at = plan_fit(job, a, &args);
+  assert_non_null(at.plan);
+  assert_true(at.plan->phases.at[0].mlp_chunks > 1);
+  for (int i = 0; i < 8; i++) { /* with more choices never slower */
+    args.budget_bytes = whole.floor_bytes + (int64_t)i * (whole.floor_bytes / 16);
+    args.mlp_chunks = 1;
+    int64_t ns = plan_fit(job, a, &args).plan->phases.at[0].step_ns;
+    args.mlp_chunks = 0;
+    assert_true(plan_fit(job, a, &args).plan->phases.at[0].step_ns <= ns);
+  }
+  arena_free(a);
+}
+
 /* Each point of the frontier is what its own budget selects. */
 static void the_frontier_reproduces(void **state) {
   (void)state;
@@ -222,6 +251,7 @@ static void hopeless_budgets_are_answered_at_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_floor_is_the_edge),
+      cmocka_unit_test(mlps_in_chunks_lower_the_floor),
       cmocka_unit_test(the_frontier_reproduces),
       cmocka_unit_test(equal_questions_have_equal_answers),
       cmocka_unit_test(full_rebuilds_each_layer_once),

@@ -1,5 +1,5 @@
 /* test_exact.c - choices of the planner that are exact give bitwise the same losses and weights, reassociating ones the
- * same up to rounding, groups of micro-batches the bits of one after another: GPT-2 and Llama shapes at L=4, D=64, T=32 on
+ * same up to rounding (micro-batches, chunks of MLPs), groups of micro-batches the bits of one after another: GPT-2 and Llama shapes at L=4, D=64, T=32 on
  * the CPU target, every dying buffer poisoned. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
 static void recompute_is_exact(const char *model, const char *const *settings) {
   PlanArgs args = session_plan_args();
   args.micro_batch = 4;
-  args.chunks = 1;
+  args.chunks = args.mlp_chunks = 1;
   args.recompute = RC_NONE;
   Outcome none = train(model, settings, &args);
   args.recompute = RC_FULL;
@@ -134,15 +134,12 @@ static int collect(Session *s, ProgramVarRole role, float ***to, int64_t **n) {
   return count;
 }
 
-static Split split(const char *model, const char *const *settings, int64_t micro_batch, int group) {
+static Split split_as(const char *model, const char *const *settings, const PlanArgs *args) {
   Session s;
-  PlanArgs args = session_plan_args();
-  args.micro_batch = micro_batch;
-  args.chunks = 1;
-  args.group = group;
-  session_open(&s, model, NULL, settings, &args, &(DeviceOptions){0});
-  assert_int_equal(s.phase->micro_batch, micro_batch);
-  assert_int_equal(s.fit.plan->phases.at[0].group, group);
+  session_open(&s, model, NULL, settings, args, &(DeviceOptions){.poison = true});
+  assert_int_equal(s.phase->micro_batch, args->micro_batch);
+  assert_int_equal(s.fit.plan->phases.at[0].group, args->group);
+  assert_int_equal(s.fit.plan->phases.at[0].mlp_chunks, args->mlp_chunks);
   session_weights(&s);
   Split r = {0};
   int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
@@ -158,6 +155,14 @@ static Split split(const char *model, const char *const *settings, int64_t micro
   r.nweights = collect(&s, PV_PARAM, &r.weight, &r.wn);
   session_close(&s);
   return r;
+}
+
+static Split split(const char *model, const char *const *settings, int64_t micro_batch, int group) {
+  PlanArgs args = session_plan_args();
+  args.micro_batch = micro_batch;
+  args.chunks = args.mlp_chunks = 1;
+  args.group = group;
+  return split_as(model, settings, &args);
 }
 
 static void free_split(Split *r) {
@@ -178,28 +183,33 @@ static double length(const float *a, int64_t n) {
   return sqrt(d);
 }
 
-static void splits_agree(const char *model, const char *const *settings) {
-  Split whole = split(model, settings, 8, 1);
+/* Loss and gradients of the first step, weights after ten. */
+static void expect_near(const Split *part, const Split *whole, const char *what, int n) {
   double global = 0;
-  for (int i = 0; i < whole.ngrads; i++) {
-    double x = length(whole.grad[i], whole.n[i]);
+  for (int i = 0; i < whole->ngrads; i++) {
+    double x = length(whole->grad[i], whole->n[i]);
     global += x * x;
   }
   global = sqrt(global);
-  for (int64_t b = 1; b < 8; b *= 2) {
+  if (fabs(part->loss - whole->loss) > 1e-6 * whole->loss)
+    fail_msg("loss with %s %d is %.9g, not %.9g", what, n, part->loss, whole->loss);
+  for (int i = 0; i < whole->ngrads; i++) {
+    double d = distance(part->grad[i], whole->grad[i], whole->n[i]);
+    if (d > 1e-5 * length(whole->grad[i], whole->n[i]) + 1e-6 * global)
+      fail_msg("gradient %d with %s %d is off by %.3g", i, what, n, d);
+  }
+  for (int i = 0; i < whole->nweights; i++) {
+    double d = distance(part->weight[i], whole->weight[i], whole->wn[i]);
+    if (d > 1e-5 * length(whole->weight[i], whole->wn[i]))
+      fail_msg("weight %d with %s %d is off by %.3g", i, what, n, d);
+  }
+}
+
+static void splits_agree(const char *model, const char *const *settings) {
+  Split whole = split(model, settings, 8, 1);
+  for (int b = 1; b < 8; b *= 2) {
     Split part = split(model, settings, b, 1);
-    if (fabs(part.loss - whole.loss) > 1e-6 * whole.loss)
-      fail_msg("loss with micro-batch %d is %.9g, not %.9g", (int)b, part.loss, whole.loss);
-    for (int i = 0; i < whole.ngrads; i++) {
-      double d = distance(part.grad[i], whole.grad[i], whole.n[i]);
-      if (d > 1e-5 * length(whole.grad[i], whole.n[i]) + 1e-6 * global)
-        fail_msg("gradient %d with micro-batch %d is off by %.3g", i, (int)b, d);
-    }
-    for (int i = 0; i < whole.nweights; i++) {
-      double d = distance(part.weight[i], whole.weight[i], whole.wn[i]);
-      if (d > 1e-5 * length(whole.weight[i], whole.wn[i]))
-        fail_msg("weight %d with micro-batch %d is off by %.3g", i, (int)b, d);
-    }
+    expect_near(&part, &whole, "micro-batch", b);
     free_split(&part);
   }
   free_split(&whole);
@@ -212,6 +222,33 @@ static void gpt2_splits(void **state) {
 static void llama_splits(void **state) {
   (void)state;
   splits_agree(LLAMA, f32);
+}
+
+/* ---- MLPs in chunks: up to rounding; at every way of rebuilding them, in chunks of unequal length ---- */
+
+static void mlp_chunks_agree(const char *model) {
+  Split whole = split(model, f32, 4, 1);
+  PlanArgs args = session_plan_args();
+  args.micro_batch = 4;
+  args.chunks = args.group = 1;
+  for (int n = 2; n <= 5; n += 3)
+    for (int mode = RC_NONE; mode <= RC_FULL; mode++) {
+      args.mlp_chunks = n;
+      args.recompute = mode;
+      Split part = split_as(model, f32, &args);
+      expect_near(&part, &whole, "MLP chunks", n);
+      free_split(&part);
+    }
+  free_split(&whole);
+}
+
+static void gpt2_mlp_chunks(void **state) {
+  (void)state;
+  mlp_chunks_agree(GPT2);
+}
+static void llama_mlp_chunks(void **state) {
+  (void)state;
+  mlp_chunks_agree(LLAMA);
 }
 
 /* ---- groups of micro-batches: the same bits as one after another, but for tied weights ---- */
@@ -252,12 +289,18 @@ static void llama_groups(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_recompute),         cmocka_unit_test(gpt2_recompute_with_dropout),
+      cmocka_unit_test(gpt2_recompute),
+      cmocka_unit_test(gpt2_recompute_with_dropout),
       cmocka_unit_test(gpt2_recompute_in_bf16),
-      cmocka_unit_test(gpt2_recompute_with_random_rounding), cmocka_unit_test(llama_recompute),
-      cmocka_unit_test(llama_recompute_in_bf16), cmocka_unit_test(gpt2_splits),
-      cmocka_unit_test(llama_splits),          cmocka_unit_test(gpt2_groups),
+      cmocka_unit_test(gpt2_recompute_with_random_rounding),
+      cmocka_unit_test(llama_recompute),
+      cmocka_unit_test(llama_recompute_in_bf16),
+      cmocka_unit_test(gpt2_splits),
+      cmocka_unit_test(llama_splits),
+      cmocka_unit_test(gpt2_groups),
       cmocka_unit_test(llama_groups),
+      cmocka_unit_test(gpt2_mlp_chunks),
+      cmocka_unit_test(llama_mlp_chunks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
