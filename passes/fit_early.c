@@ -11,6 +11,7 @@ bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64
     Cut plain = pool->families.at[k].cut, cut = plain;
     int from = pool->families.n;
     if (k > 0 && same_cut(pool->families.at[k - 1].cut, plain)) continue;
+    if (kind == MICRO_UPDATES && plain.mlp_chunks > 1) continue; /* gradients of several parts have accumulators */
     cut.kind = kind;
     if (!fit_families(&f->x, cut, batch, n, pool)) return false;
     for (int i = from; i < pool->families.n; i++)

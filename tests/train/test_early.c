@@ -96,7 +96,7 @@ static const char *const *with(const char **list, const char *const *settings, c
 static PlanArgs whole_step(int recompute) {
   PlanArgs args = session_plan_args();
   args.micro_batch = SAMPLES;
-  args.chunks = 1;
+  args.chunks = args.mlp_chunks = 1;
   args.check = true;
   args.recompute = recompute;
   return args;

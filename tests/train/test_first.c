@@ -61,7 +61,7 @@ static void expect_same(const Outcome *a, const Outcome *b, const char *what) {
 static void adds_to_zeros(const char *const *settings) {
   PlanArgs args = session_plan_args();
   args.micro_batch = 2;
-  args.chunks = 1;
+  args.chunks = args.mlp_chunks = 1;
   Outcome zeros = train(settings, &args, COPIES_SOON, false);
   Outcome device = train(settings, &args, COPIES_SOON, true);
   expect_same(&zeros, &device, "on the device");
@@ -92,7 +92,7 @@ static void one_micro_batch(void **state) {
   (void)state;
   PlanArgs args = session_plan_args();
   args.micro_batch = SAMPLES;
-  args.chunks = 1;
+  args.chunks = args.mlp_chunks = 1;
   Outcome nan = train(f32, &args, COPIES_SOON, true), zeros = train(f32, &args, COPIES_SOON, false);
   expect_same(&zeros, &nan, "one micro-batch");
 }

@@ -51,7 +51,7 @@ static void residency_is_exact(const char *const *settings, unsigned roles) {
   static const CopyTimes when[] = {COPIES_SOON, COPIES_LATE};
   PlanArgs args = session_plan_args();
   args.micro_batch = 4;
-  args.chunks = 1;
+  args.chunks = args.mlp_chunks = 1;
   DeviceOptions options = {.poison = true};
   Outcome whole = train(settings, &args, &options);
   assert_int_equal(whole.host_bytes, 0);
@@ -94,7 +94,7 @@ static void groups_are_exact(void **state) {
   static const char *const settings[] = {"precision.compute=bf16", "precision.master=f32", NULL};
   PlanArgs args = session_plan_args();
   args.micro_batch = 2;
-  args.chunks = 1;
+  args.chunks = args.mlp_chunks = 1;
   DeviceOptions options = {.poison = true, .copies = COPIES_LATE};
   Outcome whole = train(settings, &args, &options);
   args.host_bytes = INT64_MAX;
