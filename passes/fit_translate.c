@@ -24,13 +24,6 @@ typedef struct {
   int member, tile;
 } Part;
 
-/* The name that the cluster has in a program with whole MLPs. */
-static const char *whole_name(const Cluster *c, Arena *a) {
-  if (!c->name) return "";
-  const char *end = c->tile ? strrchr(c->name, '#') : NULL;
-  return end ? arena_printf(a, "%.*s", (int)(end - c->name), c->name) : c->name;
-}
-
 static Named *sorted_names(const Clusters *c, Part part, Arena *a, int *count) {
   Named *list = arena_array(a, Named, c->n + 1);
   int n = 0;
@@ -38,7 +31,7 @@ static Named *sorted_names(const Clusters *c, Part part, Arena *a, int *count) {
     const Cluster *x = &c->at[i];
     if (part.member && x->member != part.member) continue;
     if (part.tile && x->tile && x->tile != part.tile) continue;
-    const char *name = part.tile ? whole_name(x, a) : x->name ? x->name : "";
+    const char *name = part.tile ? cluster_whole_name(x) : x->name ? x->name : "";
     list[n++] = (Named){hash_text(name) + (uint64_t)x->kind, i};
   }
   qsort(list, (size_t)n, sizeof *list, by_name);

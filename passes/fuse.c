@@ -165,6 +165,12 @@ static const char *name_of(const Emit *e, const Cluster *c) {
   return intern_printf("%s%s%s%s", n->path, dot, what, side);
 }
 
+const char *cluster_whole_name(const Cluster *c) {
+  if (!c->name) return "";
+  const char *end = c->tile ? strrchr(c->name, '#') : NULL;
+  return end ? intern_n(c->name, (size_t)(end - c->name)) : c->name;
+}
+
 /* ---- clusters ---- */
 
 static Phase phase_of(const Graph *g, const Cluster *c) {

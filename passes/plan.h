@@ -72,6 +72,8 @@ Clusters fuse_graph(Graph *g, Arena *a);
  * rebuilt from the residual stream alone, without the contraction in front of it: a little slower where nothing is
  * rebuilt (GPT-2 124M 0.7 %, Llama-2-7B 0.2 %), faster where much is. The same bits. */
 Clusters fuse_graph_apart(Graph *g, Arena *a);
+/* The name that the cluster has in a program with whole MLPs: one chunk of several is not told from another. */
+const char *cluster_whole_name(const Cluster *c);
 
 /* ---- training graphs (joint.c) ---- */
 typedef struct {

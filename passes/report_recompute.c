@@ -96,7 +96,7 @@ LayerGroups plan_rebuilt(const Plan *p, int program, Arena *a) {
     if (!x->steps[s].recomputed) continue;
     const Cluster *c = &x->clusters.at[cluster];
     LayerItem *it = &item[n++];
-    it->name = name_without_layer(c->name, &it->layer);
+    it->name = name_without_layer(cluster_whole_name(c), &it->layer);
     it->ns = c->ns;
     if (!counted[cluster]) it->bytes = output_bytes(&x->clusters, cluster);
     counted[cluster] = true;
