@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 build=${1:-build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"${CC:-cc}" -std=gnu17 -O1 -I. -D_GNU_SOURCE -o "$work/gen" tests/bench/gen_recompute.c ir/base.c -l:libxxhash.a -lm
+"${CC:-cc}" -std=gnu17 -O1 -I. -D_GNU_SOURCE -o "$work/gen" tests/bench/gen_recompute.c ir/base.c ir/pieces.c -l:libxxhash.a -lm
 "$work/gen" "$work"
 
 # Added time in percent at each of the budgets, from the front; "-" when no plan fits. Then floor, in percent.

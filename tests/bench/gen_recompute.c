@@ -1,5 +1,5 @@
 /* gen_recompute.c - writes recompute problems as JSON lines (docs/problem.md): gen_recompute FOLDER
- * [NAME..]. Built by the scripts that need it: cc -I. tests/bench/gen_recompute.c ir/base.c
+ * [NAME..]. Built by the scripts that need it: cc -I. tests/bench/gen_recompute.c ir/base.c ir/pieces.c
  * -lxxhash. */
 #include <string.h>
 #include "tests/passes/problems.h"

@@ -9,7 +9,7 @@ python=${PYTHON:-python3}
 "$python" -c 'import scipy.optimize; scipy.optimize.milp' 2>/dev/null || exit 77
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"${CC:-cc}" -std=gnu17 -O1 -I. -D_GNU_SOURCE -o "$work/gen" tests/bench/gen_recompute.c ir/base.c -l:libxxhash.a -lm
+"${CC:-cc}" -std=gnu17 -O1 -I. -D_GNU_SOURCE -o "$work/gen" tests/bench/gen_recompute.c ir/base.c ir/pieces.c -l:libxxhash.a -lm
 names=(mlp-8 mlp-12 unet-d1 unet-d2 gpt-2l gpt-4l llama-2l resnet-3)
 "$work/gen" "$work" "${names[@]}"
 
