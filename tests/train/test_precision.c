@@ -320,6 +320,7 @@ static void an_early_update_is_not_saved(void **state) {
                                          "train.checkpoint.every=1", NULL};
   PlanArgs args = session_plan_args();
   args.micro_batch = SAMPLES;
+  args.mlp_chunks = 1;
   args.budget_bytes = 1;
   args.budget_bytes =
       plan_fit(session_job(p->a, p->source, NULL, settings), p->a, &args).floor_bytes;
