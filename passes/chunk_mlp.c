@@ -37,7 +37,7 @@ static bool closes(const Region *r, const Node *n, int lead) {
   if (node_list(n, "batch_a", &batch) != 0) return false;
   int ncon = node_list(n, "con_a", &con);
   for (int k = 0; k < ncon; k++)
-    if (con[k] < lead || con[k] != from->rank - ncon + k) return false;
+    if (con[k] != from->rank - ncon + k) return false;
   return from->rank - ncon == lead && shape_count(&val(r->g, n->out)->shape) < shape_count(from);
 }
 
@@ -105,8 +105,7 @@ static void build_mlp(Chunker *c, const Node *n, int chunks) {
   Graph *to = c->r.to;
   const Shape *from = &val(c->r.from, n->in[0])->shape, *out = &val(c->r.from, n->out)->shape;
   int lead = c->region.lead[n->in[0]];
-  c->region.rows = 1;
-  for (int k = 0; k < lead; k++) c->region.rows *= from->dim[k];
+  c->region.rows = region_rows(from, lead);
   c->chunks = chunks < c->region.rows ? chunks : (int)c->region.rows;
   ValueId *part = arena_array(c->r.arena, ValueId, c->chunks);
   for (int i = 0; i < c->chunks; i++) {

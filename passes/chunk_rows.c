@@ -12,7 +12,7 @@ Region region_new(const Graph *g, Arena *a) {
                   .exit = arena_array(a, bool, g->nodes.n + 1)};
 }
 
-static int64_t product(const Shape *s, int n) {
+int64_t region_rows(const Shape *s, int n) {
   int64_t p = 1;
   for (int k = 0; k < n; k++) p *= s->dim[k];
   return p;
@@ -34,7 +34,7 @@ void region_open(Region *r, NodeId id) {
   const int64_t *con;
   const Shape *from = &val(r->g, n->in[0])->shape;
   int lead = from->rank - node_list(n, "con_a", &con);
-  r->rows = product(from, lead);
+  r->rows = region_rows(from, lead);
   r->lead[n->out] = lead;
   r->opens[id] = true;
 }
@@ -62,7 +62,7 @@ int region_lead_after(const Region *r, const Node *n, int lead) {
       return lead;
     case OP_RESHAPE:
       for (int k = 1; k <= to->rank; k++)
-        if (product(to, k) == r->rows) return k;
+        if (region_rows(to, k) == r->rows) return k;
       return 0;
     case OP_TRANSPOSE:
       node_list(n, "perm", &list);

@@ -15,6 +15,8 @@ typedef struct {
   bool *exit;   /* per node: reads a value of the region, makes one that is not in it */
 } Region;
 
+/* Tokens of a value whose first n axes they are. */
+int64_t region_rows(const Shape *s, int n);
 Region region_new(const Graph *g, Arena *a);
 /* n is x[tokens.., inner..] with w, tokens leading, more numbers out than in: what it makes is worth
  * cutting. */

@@ -239,8 +239,9 @@ static bool make_families(const Makes *m, const TrainGraphs *whole, int forced) 
   return true;
 }
 
-/* The share of the least peak that the widest product of a layer has, at the smallest micro-batch. */
-static double widest_share(const FitPool *f, const PhasePool *pool, int64_t at) {
+/* What an MLP holds inside, at once with its gradients, is about four products like the widest of a layer: whether that is a
+ * sixteenth of the least peak at the smallest micro-batch. */
+static bool mlps_are_large(const FitPool *f, const PhasePool *pool, int64_t at) {
   const Family *fam = &pool->families.at[0];
   const StorageMap *map = &fam->micro[0]->map;
   Priced p = fit_price(&f->x, fam->micro, fam->at_a, fam->at_b, at);
@@ -249,31 +250,25 @@ static double widest_share(const FitPool *f, const PhasePool *pool, int64_t at) 
     const Node *n = map->unit[u].value < 0 ? NULL : node_of(fam->micro[0]->clusters.g, map->unit[u].value);
     if (n && n->op == OP_DOT && n->phase == PH_FORWARD && n->layer >= 0) widest = max64(widest, p.unit_bytes[u]);
   }
+  if (widest < fit_whole_peak(f, f->res.n - 1, NULL, 0) / 64) return false; /* least heights are dearer to find */
   int64_t height = fit_least_height(f, pool, 0, pool->families.n, at);
-  return (double)widest / (double)fit_whole_peak(f, f->res.n - 1, NULL, height);
+  return (double)widest / (double)fit_whole_peak(f, f->res.n - 1, NULL, height) >= 1.0 / 64;
 }
 
 /* The families with so many chunks of the loss head once more, MLPs in chunks; with the same traces, where each rebuild is that
  * of one chunk. */
 static bool add_mlp_chunks(const Makes *m, int chunks, int mlp_chunks) {
-  PhasePool *pool = m->pool;
-  int whole = pool->families.n;
-  Cut plain = plain_cut(chunks), cut = plain;
+  Cut whole = plain_cut(chunks), cut = whole;
   cut.mlp_chunks = mlp_chunks;
-  if (!fit_families(&m->f->x, cut, m->batch, m->n, pool)) return false;
-  for (int i = whole; i < pool->families.n; i++)
-    for (int j = 0; j < whole; j++)
-      if (same_cut(pool->families.at[j].cut, plain)) fit_translate(&m->f->x, &pool->families.at[j], &pool->families.at[i]);
-  return true;
+  return fit_add_like(&m->f->x, cut, whole, m->batch, m->n, m->pool);
 }
 
-/* What an MLP holds inside, at once with its gradients, is about four such products. Where that is little, chunks of it gain
- * nothing; nor do they without recompute. */
+/* Where MLPs are small, chunks of them gain nothing; nor do they without recompute. */
 static bool chunk_mlps(const Makes *m) {
   const FitPool *f = m->f;
   PhasePool *pool = m->pool;
   int forced = f->args.mlp_chunks, whole = pool->families.n;
-  if (forced == 0 && f->x.recompute != RC_NONE && widest_share(f, pool, m->batch[0]) >= 1.0 / 64)
+  if (forced == 0 && f->x.recompute != RC_NONE && mlps_are_large(f, pool, m->batch[0]))
     return add_mlp_chunks(m, pool->families.at[whole - 1].cut.chunks, MLP_CHUNKS);
   for (int i = 0; i < whole && forced > 1; i++) {
     int chunks = pool->families.at[i].cut.chunks;
@@ -305,17 +300,9 @@ static bool add_group(const Makes *m, int chunks, int group, MicroKind kind) {
   Cut one = plain_cut(chunks), cut = one;
   cut.group = group;
   cut.kind = kind;
-  PhasePool *pool = m->pool;
-  int plain = pool->families.n;
-  for (int i = 0; i < plain; i++)
-    if (pool->families.at[i].cut.group == group && pool->families.at[i].cut.kind == kind) return true;
-  if (!fit_families(&m->f->x, cut, m->batch, m->n, pool)) return false;
-  for (int i = plain; i < pool->families.n; i++)
-    for (int j = 0; j < plain; j++) {
-      const Family *like = &pool->families.at[j];
-      if (same_cut(like->cut, one)) fit_translate(&m->f->x, like, &pool->families.at[i]);
-    }
-  return true;
+  for (int i = 0; i < m->pool->families.n; i++)
+    if (m->pool->families.at[i].cut.group == group && m->pool->families.at[i].cut.kind == kind) return true;
+  return fit_add_like(&m->f->x, cut, one, m->batch, m->n, m->pool);
 }
 
 /* Groups that are asked for, with the loss head whole or in its first split. */

@@ -157,6 +157,8 @@ int fit_add_trace(const FitContext *x, Family *f, int n, const int *order);
  * where they can run.
  * Any trace whose inputs were made before is right; what it is worth is priced like any other. */
 void fit_translate(const FitContext *x, const Family *from, Family *to);
+/* Adds the families of `cut`, with the traces of those of `like` that are there. False as fit_families. */
+bool fit_add_like(const FitContext *x, Cut cut, Cut like, const int64_t *batch, int n, PhasePool *pool);
 Priced fit_price(const FitContext *x, const Built *const b[2], int64_t at_a, int64_t at_b,
                  int64_t at);
 /* Transient bytes of a program: inputs and the most that is alive. */

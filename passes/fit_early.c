@@ -9,15 +9,10 @@ bool fit_add_kind(const FitPool *f, PhasePool *pool, MicroKind kind, const int64
   int all = pool->families.n;
   for (int k = 0; k < all && pool->families.at[k].cut.kind == MICRO_PLAIN; k++) {
     Cut plain = pool->families.at[k].cut, cut = plain;
-    int from = pool->families.n;
     if (k > 0 && same_cut(pool->families.at[k - 1].cut, plain)) continue;
     if (kind == MICRO_UPDATES && plain.mlp_chunks > 1) continue; /* gradients of several parts have accumulators */
     cut.kind = kind;
-    if (!fit_families(&f->x, cut, batch, n, pool)) return false;
-    for (int i = from; i < pool->families.n; i++)
-      for (int j = 0; j < all; j++)
-        if (same_cut(pool->families.at[j].cut, plain))
-          fit_translate(&f->x, &pool->families.at[j], &pool->families.at[i]);
+    if (!fit_add_like(&f->x, cut, plain, batch, n, pool)) return false;
   }
   return true;
 }

@@ -331,3 +331,12 @@ void fit_translate(const FitContext *x, const Family *from, Family *to) {
   else
     translate_parts(&a, from, from->cut.group == to->cut.group ? 1 : to->cut.group);
 }
+
+bool fit_add_like(const FitContext *x, Cut cut, Cut like, const int64_t *batch, int n, PhasePool *pool) {
+  int from = pool->families.n;
+  if (!fit_families(x, cut, batch, n, pool)) return false;
+  for (int i = from; i < pool->families.n; i++)
+    for (int j = 0; j < from; j++)
+      if (same_cut(pool->families.at[j].cut, like)) fit_translate(x, &pool->families.at[j], &pool->families.at[i]);
+  return true;
+}
